@@ -1,0 +1,137 @@
+"""Every error that it2nb raises, in one tree.
+
+::
+
+    It2nbError
+    ├── KnobError               a knob was declared or used wrongly
+    │   ├── KnobRangeError      bounds that contradict each other, or a value outside of them
+    │   └── UnknownKnob
+    ├── ActionError             an action was declared or used wrongly
+    │   └── UnknownAction
+    ├── Rejected                raised by a setter or handler: nothing was touched, and why
+    ├── QueueFull
+    ├── SessionEnded
+    ├── WrongThread
+    ├── JournalError
+    │   └── JournalDamaged
+    └── MissingDependency       an optional package is not installed (also an ImportError)
+
+`StopTraining` is not here: it is a BaseException that ends a loop, not an error (core/control.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable
+from types import ModuleType
+
+
+class It2nbError(Exception):
+    """Root of all errors of this package."""
+
+
+class KnobError(It2nbError):
+    """A knob was declared or used wrongly."""
+
+
+class KnobRangeError(KnobError):
+    """Bounds that contradict each other, or a value outside of them."""
+
+
+class UnknownKnob(KnobError, KeyError):
+    """No knob has this name."""
+
+    def __str__(self) -> str:
+        # KeyError quotes its argument; the message is meant to be read.
+        return str(self.args[0]) if self.args else ""
+
+
+class ActionError(It2nbError):
+    """An action was declared or used wrongly."""
+
+
+class UnknownAction(ActionError, KeyError):
+    """No action has this name."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class Rejected(It2nbError):
+    """Raise it in a setter or a handler: the request is `rejected` and nothing was touched.
+
+    Parameters
+    ----------
+    reason : str
+        What was wrong, in words for the person who asked.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class QueueFull(It2nbError):
+    """More requests wait than the session's queue holds."""
+
+
+class SessionEnded(It2nbError):
+    """The session has ended; it takes no further requests."""
+
+
+class WrongThread(It2nbError):
+    """A method that only the training thread may call was called by another one."""
+
+
+class JournalError(It2nbError):
+    """The journal was used wrongly or can't be written."""
+
+
+class JournalDamaged(JournalError):
+    """A journal file is not what its writer wrote; the message names the seq."""
+
+    def __init__(self, message: str, *, seq: int | None = None) -> None:
+        super().__init__(message)
+        self.seq = seq
+
+
+class MissingDependency(It2nbError, ImportError):
+    """An optional package is not installed; the message says how to install it."""
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Say which known names a wrong one may have meant.
+
+    Returns
+    -------
+    str
+        ``"; did you mean 'lr'?"``, else the list of known names, else ``"; there are none"``.
+    """
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if close:
+        return "; did you mean " + " or ".join(repr(each) for each in close) + "?"
+    if not names:
+        return "; there are none"
+    listed = ", ".join(sorted(names)[:12])
+    return f"; known: {listed}" + (", ..." if len(names) > 12 else "")
+
+
+def require(module: str, *, extra: str, feature: str) -> ModuleType:
+    """Import an optional dependency, or say how to install it.
+
+    Raises
+    ------
+    MissingDependency
+        If the package is not installed. A package that is installed but broken inside
+        shows its own error.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as err:
+        if err.name != module.partition(".")[0]:
+            raise
+        raise MissingDependency(
+            f"{feature} needs {module!r}: pip install 'it2nb[{extra}]'"
+        ) from err

@@ -1,0 +1,403 @@
+"""Every message that crosses a boundary: to the panel, over HTTP, into the journal.
+
+The TypeScript types are generated from the JSON schema of these models. Numbers stay strict
+JSON: a non-finite one travels as ``null`` with its kind beside it (`strict`, `restore`).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+VERSION: Literal[2] = 2
+
+Source = Literal["panel", "magic", "python", "http", "rule", "agent", "guard", "plan", "replay"]
+Status = Literal[
+    "pending", "waiting", "applied", "clamped", "rejected", "failed", "expired", "cancelled"
+]
+DType = Literal["float", "int", "bool", "choice", "str"]
+Scale = Literal["linear", "log"]
+NonFinite = Literal["nan", "inf", "-inf"]
+
+SOURCES: tuple[str, ...] = get_args(Source)
+#: A request in one of these has its one result.
+TERMINAL: frozenset[str] = frozenset(
+    {"applied", "clamped", "rejected", "failed", "expired", "cancelled"}
+)
+#: Requests in one of these changed the run.
+EFFECTIVE: frozenset[str] = frozenset({"applied", "clamped"})
+
+JSON: TypeAlias = Any
+
+
+def new_id() -> str:
+    """Return a fresh id, 24 hex digits from the operating system (not from a global RNG)."""
+    return os.urandom(12).hex()
+
+
+class Message(BaseModel):
+    """Base of the wire models: frozen, versioned, tolerant of fields it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="null")
+
+    v: Literal[2] = VERSION
+
+
+class Action(Message):
+    """One request: somebody asks the run to do something.
+
+    Attributes
+    ----------
+    type : str
+        The action's name, ``"set_knob"`` for example.
+    payload : dict
+        Its arguments.
+    source : str, optional
+        Who the sender says it is. It becomes the `actor`; the entry through which the request
+        came decides the source that permissions look at.
+    id : str
+        A second request with a used id gets the first one's result and is not run again.
+    actor : str, optional
+        ``"human:anna"``, ``"llm"``. Wins over `source`.
+    observed : dict, optional
+        What the sender had seen: ``{"step": 980, "metrics": {"loss": 0.27}}``.
+    valid_until_step : int, optional
+        `expired` at a control point after this step.
+    expect : dict, optional
+        Compare-and-set: ``{"lr": 1e-3}``, and ``"step"``, ``"branch_id"``, ``"round"``. When
+        one differs, the request is ``rejected: stale``.
+    reason : str, optional
+        Why, in the sender's words.
+    """
+
+    type: str = Field(min_length=1, max_length=200)
+    payload: dict[str, Any] = Field(default_factory=dict)
+    source: str | None = Field(default=None, max_length=200)
+    id: str = Field(default_factory=new_id, min_length=1, max_length=128)
+    actor: str | None = Field(default=None, max_length=200)
+    observed: dict[str, Any] | None = None
+    valid_until_step: int | None = None
+    expect: dict[str, Any] | None = None
+    reason: str | None = Field(default=None, max_length=4000)
+
+
+class ActionResult(Message):
+    """The one result of one request.
+
+    Attributes
+    ----------
+    id, type : str
+        Of the action.
+    ok : bool
+        True for `applied` and `clamped`.
+    status : str
+        See DESIGN section 2.
+    data : any JSON
+        What the handler returned: metrics of an evaluation, path and hash of a file.
+    error : str, optional
+        What went wrong, when not ok.
+    source, actor : str, optional
+        The entry, and who the sender said it was.
+    name : str, optional
+        The knob, for requests that concern one.
+    requested, before, after : any JSON
+        For knobs: asked value, value before, value read back afterwards.
+    step : int, optional
+        Updates completed at the control point; what was applied holds from the next one.
+    reason : str, optional
+        For people: why it was clamped, rejected, failed; or what to know about it.
+    durable : bool
+        False when the disk refused the row: known in memory only.
+    """
+
+    id: str
+    type: str
+    ok: bool
+    status: Status
+    data: Any = None
+    error: str | None = None
+    source: str | None = None
+    actor: str | None = None
+    name: str | None = None
+    requested: Any = None
+    before: Any = None
+    after: Any = None
+    step: int | None = None
+    reason: str | None = None
+    durable: bool = True
+    branch_id: int = 0
+    round: int = 0
+
+    def __str__(self) -> str:
+        what = f"{self.type} {self.name}" if self.name else self.type
+        said = f"{what}: {self.status}"
+        if self.name is not None and self.ok:
+            said += f", asked {self.requested!r}, was {self.before!r}, is {self.after!r}"
+        if self.step is not None:
+            said += f", after step {self.step}"
+        return said + (f" ({self.reason})" if self.reason else "")
+
+
+class Event(Message):
+    """One row of the journal.
+
+    Attributes
+    ----------
+    seq : int
+        From 0, without a gap.
+    ts : float
+        Unix time, seconds.
+    t : float
+        Seconds since the session was made, monotonic.
+    step : int
+        Updates completed.
+    """
+
+    seq: int
+    type: str
+    payload: dict[str, Any] = Field(default_factory=dict)
+    ts: float
+    t: float = 0.0
+    step: int = 0
+    branch_id: int = 0
+    round: int = 0
+    source: str | None = None
+    action_id: str | None = None
+    durable: bool = True
+
+
+class Member(Message):
+    """One parameter group behind a knob that covers several."""
+
+    name: str
+    value: Any = None
+
+
+class LastRequest(Message):
+    """What became of the last request for a knob."""
+
+    id: str
+    status: Status
+    requested: Any = None
+    applied: Any = None
+    step: int | None = None
+    reason: str | None = None
+    source: str | None = None
+
+
+class KnobView(Message):
+    """A knob as others see it: type, bounds, value, and what became of the last request."""
+
+    name: str
+    dtype: DType
+    value: Any = None
+    min: float | int | None = None
+    max: float | int | None = None
+    step: float | int | None = None
+    scale: Scale = "linear"
+    unit: str = ""
+    group: str = ""
+    description: str = ""
+    choices: list[Any] | None = None
+    mode: str | None = None
+    modes: list[str] = Field(default_factory=list)
+    members: list[Member] = Field(default_factory=list)
+    enabled: bool = True
+    reason: str | None = None
+    out_of_bounds: Literal["clamp", "reject"] = "clamp"
+    aliases: list[str] = Field(default_factory=list)
+    locked: bool = False
+    hidden: bool = False
+    confirm: bool = False
+    last: LastRequest | None = None
+
+
+class ActionSchema(Message):
+    """An action as others see it: a name and a JSON schema of its arguments."""
+
+    name: str
+    description: str = ""
+    args: dict[str, Any] = Field(default_factory=dict)
+    dangerous: bool = False
+    enabled: bool = True
+    reason: str | None = None
+
+
+class Branch(Message):
+    """One line of steps inside a round, forked by going back."""
+
+    id: int
+    parent: int | None = None
+    step: int = 0
+    round: int = 0
+    reason: str = ""
+
+
+class Latest(Message):
+    """The newest value of one metric."""
+
+    step: int
+    value: float | None = None
+    nonfinite: NonFinite | None = None
+
+
+class Waiting(Message):
+    """A request that waits for a human's approval."""
+
+    id: str
+    type: str
+    payload: dict[str, Any] = Field(default_factory=dict)
+    source: str | None = None
+    actor: str | None = None
+    reason: str | None = None
+    until: float | None = None
+
+
+class State(Message):
+    """Everything a new onlooker needs, at a cost that does not grow with the run."""
+
+    run_id: str
+    title: str = ""
+    status: Literal["created", "running", "paused", "stopped", "finished", "failed"]
+    step: int = 0
+    total_steps: int | None = None
+    steps_per_s: float | None = None
+    elapsed_s: float = 0.0
+    branch_id: int = 0
+    round: int = 0
+    branches: list[Branch] = Field(default_factory=list)
+    seq: int = 0
+    knobs: list[KnobView] = Field(default_factory=list)
+    actions: list[ActionSchema] = Field(default_factory=list)
+    metrics: dict[str, Latest] = Field(default_factory=dict)
+    watch: list[str] = Field(default_factory=list)
+    pending: int = 0
+    waiting: list[Waiting] = Field(default_factory=list)
+    goal: dict[str, Any] | None = None
+    context: str = ""
+    agent: dict[str, Any] | None = None
+    checkpoints: list[dict[str, Any]] = Field(default_factory=list)
+    model_tree: dict[str, Any] | None = None
+    stepper: str | None = None
+    error: str | None = None
+    error_line: int | None = None
+    warnings: list[str] = Field(default_factory=list)
+    policy: dict[str, Any] = Field(default_factory=dict)
+    journal_path: str | None = None
+    degraded: str | None = None
+
+
+def kind_of(number: float) -> NonFinite | None:
+    """Tell the kind of a non-finite number; None for a finite one."""
+    if math.isfinite(number):
+        return None
+    if math.isnan(number):
+        return "nan"
+    return "inf" if number > 0 else "-inf"
+
+
+def strict(value: Any) -> tuple[JSON, dict[str, NonFinite]]:
+    """Make `value` strict JSON: plain types, finite numbers, no cycle.
+
+    Parameters
+    ----------
+    value : any
+        Mappings, sequences, sets, dataclass-free plain values; arrays and tensors of up to 64
+        elements become lists, anything else becomes its repr, shortened to 200 characters.
+
+    Returns
+    -------
+    plain : JSON
+        With null in the place of each non-finite number.
+    nonfinite : dict of str to {"nan", "inf", "-inf"}
+        Path of each of these, ``"data.loss"`` or ``"metrics.0"``; the path of `value` itself
+        is ``""``.
+    """
+    found: dict[str, NonFinite] = {}
+    return _plain(value, "", found, 0), found
+
+
+def _plain(value: Any, path: str, found: dict[str, NonFinite], depth: int) -> JSON:
+    if value is None or value is True or value is False:
+        return value
+    kind = type(value)
+    if kind is str:
+        # A lone surrogate is no Unicode text and has no UTF-8 form.
+        return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+    if kind is int:
+        return value if -(2**63) <= value < 2**64 else str(value)
+    if kind is float:
+        odd = kind_of(value)
+        if odd is None:
+            return value
+        found[path] = odd
+        return None
+    if depth > 12:
+        return "..."
+    if isinstance(value, Mapping):
+        return {
+            _key(key): _plain(each, f"{path}.{key}" if path else str(key), found, depth + 1)
+            for key, each in value.items()
+        }
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [
+            _plain(each, f"{path}.{index}" if path else str(index), found, depth + 1)
+            for index, each in enumerate(value)
+        ]
+    if isinstance(value, BaseModel):
+        return _plain(value.model_dump(), path, found, depth + 1)
+    if isinstance(value, bool):
+        return bool(value)
+    if isinstance(value, (int, float, str)):  # subclasses: enums, numpy floats, live numbers
+        base = float if isinstance(value, float) else int if isinstance(value, int) else str
+        return _plain(base(value), path, found, depth + 1)
+    return _foreign(value, path, found, depth)
+
+
+def _key(key: Any) -> str:
+    return str(key).encode("utf-8", "replace").decode("utf-8")
+
+
+def _foreign(value: Any, path: str, found: dict[str, NonFinite], depth: int) -> JSON:
+    """Arrays and tensors become numbers, paths their text, all else a short repr."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    try:
+        if hasattr(value, "tolist") and getattr(value, "size", None) is not None:
+            count = value.numel() if hasattr(value, "numel") else value.size
+            if int(count) <= 64:
+                return _plain(value.tolist(), path, found, depth + 1)
+        text = repr(value)
+    except Exception as error:  # a foreign __repr__ or tolist; the row is still to be written
+        text = f"<{type(value).__name__}: {type(error).__name__} in repr>"
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def restore(value: JSON, nonfinite: Mapping[str, str] | None) -> JSON:
+    """Undo `strict`: put the non-finite numbers back into a copy of `value`."""
+    if not nonfinite:
+        return value
+    if "" in nonfinite:
+        return float(nonfinite[""])
+    return _put_back(value, "", nonfinite)
+
+
+def _put_back(value: JSON, path: str, nonfinite: Mapping[str, str]) -> JSON:
+    if value is None:
+        return float(nonfinite[path]) if path in nonfinite else None
+    if isinstance(value, dict):
+        return {
+            key: _put_back(each, f"{path}.{key}" if path else key, nonfinite)
+            for key, each in value.items()
+        }
+    if isinstance(value, list):
+        return [
+            _put_back(each, f"{path}.{index}" if path else str(index), nonfinite)
+            for index, each in enumerate(value)
+        ]
+    return value
