@@ -1,0 +1,38 @@
+"""What every test stands on: an empty working folder, and kernels that find this checkout."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Child processes (kernels, scripts) import this checkout, wherever they are started.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
+# No test draws on a screen.
+os.environ.setdefault("MPLBACKEND", "Agg")
+# Two cores, many test processes: PyTorch's own threads only get in each other's way.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# The kernel's debugger warns about frozen modules on every start.
+os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+
+# The same examples on every machine, and no deadline: slow is not wrong.
+settings.register_profile(
+    "it2nb",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("it2nb")
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Run each test in a folder of its own: ``it2runs/`` never lands in the checkout."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
