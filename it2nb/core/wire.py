@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from it2nb.core.faults import guard
+
 VERSION: Literal[2] = 2
 
 Source = Literal["panel", "magic", "python", "http", "rule", "agent", "guard", "plan", "replay"]
@@ -340,12 +342,12 @@ def _plain(value: Any, path: str, found: dict[str, NonFinite], depth: int) -> JS
         return "..."
     if isinstance(value, Mapping):
         return {
-            _key(key): _plain(each, f"{path}.{key}" if path else str(key), found, depth + 1)
+            _key(key): _plain(each, _below(path, _key(key)), found, depth + 1)
             for key, each in value.items()
         }
     if isinstance(value, (list, tuple, set, frozenset)):
         return [
-            _plain(each, f"{path}.{index}" if path else str(index), found, depth + 1)
+            _plain(each, _below(path, str(index)), found, depth + 1)
             for index, each in enumerate(value)
         ]
     if isinstance(value, BaseModel):
@@ -362,18 +364,23 @@ def _key(key: Any) -> str:
     return str(key).encode("utf-8", "replace").decode("utf-8")
 
 
+def _below(path: str, key: str) -> str:
+    # A dot inside a key is escaped, so that {"a.b": nan} and {"a": {"b": nan}} stay apart.
+    key = key.replace(".", "\\.")
+    return f"{path}.{key}" if path else key
+
+
 def _foreign(value: Any, path: str, found: dict[str, NonFinite], depth: int) -> JSON:
     """Arrays and tensors become numbers, paths their text, all else a short repr."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    try:
-        if hasattr(value, "tolist") and getattr(value, "size", None) is not None:
+    text = f"<{type(value).__name__}>"
+    with guard("repr of a value on its way to the journal"):
+        if hasattr(value, "tolist"):
             count = value.numel() if hasattr(value, "numel") else value.size
             if int(count) <= 64:
                 return _plain(value.tolist(), path, found, depth + 1)
         text = repr(value)
-    except Exception as error:  # a foreign __repr__ or tolist; the row is still to be written
-        text = f"<{type(value).__name__}: {type(error).__name__} in repr>"
     text = text.encode("utf-8", "replace").decode("utf-8")
     return text if len(text) <= 200 else text[:197] + "..."
 
@@ -391,13 +398,9 @@ def _put_back(value: JSON, path: str, nonfinite: Mapping[str, str]) -> JSON:
     if value is None:
         return float(nonfinite[path]) if path in nonfinite else None
     if isinstance(value, dict):
-        return {
-            key: _put_back(each, f"{path}.{key}" if path else key, nonfinite)
-            for key, each in value.items()
-        }
+        return {key: _put_back(each, _below(path, key), nonfinite) for key, each in value.items()}
     if isinstance(value, list):
         return [
-            _put_back(each, f"{path}.{index}" if path else str(index), nonfinite)
-            for index, each in enumerate(value)
+            _put_back(each, _below(path, str(index)), nonfinite) for index, each in enumerate(value)
         ]
     return value

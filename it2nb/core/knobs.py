@@ -1,0 +1,467 @@
+"""Knobs: typed settings of a run, and the one way in which a value gets into them."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from it2nb.core.errors import KnobError, KnobRangeError, Rejected, UnknownKnob, near
+from it2nb.core.faults import Fault, guard
+from it2nb.core.wire import DType, KnobView, LastRequest, Member, Scale, Status
+
+_DTYPES: dict[Any, DType] = {float: "float", int: "int", bool: "bool", str: "str"}
+#: Longest text that a `str` knob takes, characters.
+MAX_TEXT = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Coerced:
+    """A value that fits its knob.
+
+    Attributes
+    ----------
+    value : float, int, bool or str
+    clamped : bool
+        Whether it was moved to a bound.
+    reason : str or None
+        Which bound.
+    """
+
+    value: Any
+    clamped: bool = False
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one value on its way into a knob."""
+
+    status: Status
+    before: Any = None
+    after: Any = None
+    reason: str | None = None
+    error: str | None = None
+
+
+class Knob:
+    """A typed setting with get and set.
+
+    Parameters
+    ----------
+    name : str
+        As it is asked for: ``"lr"``, ``"opt_g.lr[0]"``.
+    get : callable
+        Returns the value that the next optimizer step uses. Any thread; cheap.
+    set : callable
+        Takes a value that fits the knob. Called on the training thread at a control point and
+        nowhere else. May raise `Rejected` before it touched anything.
+    dtype : {"float", "int", "bool", "choice", "str"} or the Python type
+    min, max : float or int, optional
+        Bounds, both allowed values themselves. Numbers only.
+    step : float or int, optional
+        Tick of the slider. Values off the grid are taken exactly.
+    scale : {"linear", "log"}
+        Of the slider.
+    choices : sequence, optional
+        For ``dtype="choice"``.
+    unit, group, description : str
+    out_of_bounds : {"clamp", "reject"}
+    aliases : sequence of str
+        Further names.
+    members : callable, optional
+        Returns ``{group name: value}`` when the knob stands for several parameter groups.
+    modes : sequence of str
+        For a knob that something else drives too: ``("rescale", "hold", "release")``.
+    get_mode, set_mode : callable, optional
+        Read and pick the mode.
+    unavailable : callable, optional
+        Returns why the knob can't be set now, or None.
+
+    Raises
+    ------
+    KnobError, KnobRangeError
+        If the declaration contradicts itself.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        get: Callable[[], Any],
+        set: Callable[[Any], Any],
+        *,
+        dtype: DType | type = "float",
+        min: float | int | None = None,
+        max: float | int | None = None,
+        step: float | int | None = None,
+        scale: Scale = "linear",
+        choices: Sequence[Any] | None = None,
+        unit: str = "",
+        group: str = "",
+        description: str = "",
+        out_of_bounds: Literal["clamp", "reject"] = "clamp",
+        aliases: Sequence[str] = (),
+        members: Callable[[], Mapping[str, Any]] | None = None,
+        modes: Sequence[str] = (),
+        get_mode: Callable[[], str | None] | None = None,
+        set_mode: Callable[[str], Any] | None = None,
+        unavailable: Callable[[], str | None] | None = None,
+    ) -> None:
+        if choices is not None and dtype in ("float", float):
+            dtype = "choice"
+        self.name = name
+        self.get = get
+        self.set = set
+        self.dtype: DType = _DTYPES.get(dtype, dtype)  # type: ignore[arg-type]
+        self.min = min
+        self.max = max
+        self.step = step
+        self.scale: Scale = scale
+        self.choices = None if choices is None else list(choices)
+        self.unit = unit
+        self.group = group
+        self.description = description
+        self.out_of_bounds = out_of_bounds
+        self.aliases = tuple(aliases)
+        self.members = members
+        self.modes = tuple(modes)
+        self.get_mode = get_mode
+        self.set_mode = set_mode
+        self.unavailable = unavailable
+        self.last: LastRequest | None = None
+        self._check()
+
+    def _check(self) -> None:
+        if not isinstance(self.name, str) or not self.name or len(self.name) > 200:
+            raise KnobError(f"a knob needs a name of 1 to 200 characters, not {self.name!r}")
+        if not callable(self.get) or not callable(self.set):
+            raise KnobError(
+                f"{self.name}: get and set have to be callables, not "
+                f"{type(self.get).__name__} and {type(self.set).__name__}; "
+                f"for a variable: get=lambda: cfg['x'], set=lambda v: cfg.__setitem__('x', v)"
+            )
+        if self.dtype not in get_args(DType):
+            raise KnobError(
+                f"{self.name}: dtype={self.dtype!r} is none of {', '.join(get_args(DType))}"
+            )
+        if (self.dtype == "choice") != (self.choices is not None) or self.choices == []:
+            raise KnobError(
+                f"{self.name}: dtype='choice' and a non-empty choices=[...] go together, "
+                f"not dtype={self.dtype!r} with choices={self.choices!r}"
+            )
+        if self.scale not in ("linear", "log") or self.out_of_bounds not in ("clamp", "reject"):
+            raise KnobError(
+                f"{self.name}: scale={self.scale!r} has to be 'linear' or 'log', and "
+                f"out_of_bounds={self.out_of_bounds!r} 'clamp' or 'reject'"
+            )
+        self._check_bounds()
+
+    def _check_bounds(self) -> None:
+        numeric = self.dtype in ("float", "int")
+        for what, bound in (("min", self.min), ("max", self.max), ("step", self.step)):
+            if bound is None:
+                continue
+            if not numeric:
+                raise KnobRangeError(
+                    f"{self.name}: {what}={bound!r} makes no sense for a {self.dtype}; leave it out"
+                )
+            if isinstance(bound, bool) or not isinstance(bound, numbers.Real):
+                raise KnobRangeError(f"{self.name}: {what}={bound!r} is not a number")
+            if not math.isfinite(bound):
+                raise KnobRangeError(
+                    f"{self.name}: {what}={bound!r} is not finite; leave it out for no bound"
+                )
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise KnobRangeError(f"{self.name}: min={self.min!r} is above max={self.max!r}")
+        if self.step is not None and self.step <= 0:
+            raise KnobRangeError(f"{self.name}: step={self.step!r} has to be above 0")
+        if self.scale == "log" and numeric and self.min is not None and self.min < 0:
+            raise KnobRangeError(f"{self.name}: a log scale needs min >= 0, not {self.min!r}")
+
+    def __repr__(self) -> str:
+        return f"<Knob {self.name}={self.value!r} {self.dtype} [{self.min}, {self.max}]>"
+
+    @property
+    def value(self) -> Any:
+        """What the next optimizer step uses, as a plain Python value. Any thread."""
+        return plain_value(self.get(), self.dtype)
+
+    def reason_unavailable(self) -> str | None:
+        """Why it can't be set now; None when it can."""
+        return None if self.unavailable is None else self.unavailable()
+
+    def coerce(self, value: Any) -> Coerced:
+        """Fit an asked value to this knob without touching anything. Any thread.
+
+        Raises
+        ------
+        Rejected
+            With what was wrong, for people.
+        """
+        if self.dtype == "bool":
+            if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
+                return Coerced(bool(value))
+            raise Rejected(f"{shown(value)} is not true or false")
+        if self.dtype == "str":
+            if not isinstance(value, str):
+                raise Rejected(f"{shown(value)} is not text")
+            if len(value) > MAX_TEXT:
+                raise Rejected(f"the text has {len(value)} characters; at most {MAX_TEXT}")
+            return Coerced(value)
+        if self.dtype == "choice":
+            return Coerced(self._choose(value))
+        return self._bound(_number(value, self.dtype))
+
+    def _choose(self, value: Any) -> Any:
+        assert self.choices is not None
+        for choice in self.choices:
+            # True == 1 and 1 == 1.0 in Python; a bool is no number here.
+            if isinstance(choice, bool) is isinstance(value, bool) and _equal(choice, value):
+                return choice
+        listed = ", ".join(map(repr, self.choices[:20]))
+        raise Rejected(f"{shown(value)} is none of {listed}")
+
+    def _bound(self, number: float | int) -> Coerced:
+        for bound, outside, word in (
+            (self.min, self.min is not None and number < self.min, "min"),
+            (self.max, self.max is not None and number > self.max, "max"),
+        ):
+            if not outside or bound is None:
+                continue
+            if self.out_of_bounds == "reject":
+                low = "-inf" if self.min is None else f"{self.min:g}"
+                high = "inf" if self.max is None else f"{self.max:g}"
+                unit = f" {self.unit}" if self.unit else ""
+                raise Rejected(f"{number!r} is outside [{low}, {high}]{unit}")
+            held = (
+                float(bound)
+                if self.dtype == "float"
+                else math.ceil(bound)
+                if (word == "min")
+                else math.floor(bound)
+            )
+            return Coerced(held, clamped=True, reason=f"{word} is {held!r}")
+        return Coerced(number)
+
+    def apply(self, coerced: Coerced, mode: str | None = None) -> Outcome:
+        """Put a coerced value in, and read it back. Training thread, control point only.
+
+        Returns
+        -------
+        Outcome
+            `failed` when the setter raised or changed nothing; then what it had changed is
+            put back where that is possible, and the reason says whether.
+        """
+        before: Any = None
+        with guard(f"get of {self.name}") as fault:
+            before = self.value
+        if fault:
+            return Outcome(
+                "failed",
+                error=fault.error,
+                reason=f"could not read {self.name} before: {fault.error}",
+            )
+        previous_mode = self.get_mode() if mode is not None and self.get_mode else None
+        with guard(f"set of {self.name}") as fault:
+            if mode is not None:
+                self._pick_mode(mode)
+            self.set(coerced.value)
+        if fault:
+            return self._take_back(fault, before, previous_mode)
+        after: Any = None
+        with guard(f"get of {self.name}") as read:
+            after = self.value
+        if read:
+            return self._take_back(read, before, previous_mode)
+        return self._judge(coerced, before, after)
+
+    def _judge(self, coerced: Coerced, before: Any, after: Any) -> Outcome:
+        if _close(after, coerced.value):
+            status: Status = "clamped" if coerced.clamped else "applied"
+            return Outcome(status, before, after, coerced.reason)
+        if _equal(after, before):
+            return Outcome(
+                "failed", before, after, f"the setter ran, but {self.name} still reads {after!r}"
+            )
+        return Outcome(
+            "clamped",
+            before,
+            after,
+            f"asked {coerced.value!r}, but {self.name} reads {after!r} afterwards",
+        )
+
+    def _pick_mode(self, mode: str) -> None:
+        if mode not in self.modes or self.set_mode is None:
+            known = ", ".join(self.modes) or "none: nothing else drives it"
+            raise Rejected(f"{self.name} has no mode {mode!r}; modes: {known}")
+        self.set_mode(mode)
+
+    def _take_back(self, fault: Fault, before: Any, mode: str | None) -> Outcome:
+        """After a setter that raised: restore what it changed, say whether that worked."""
+        if fault.kind == "Rejected":
+            return Outcome("rejected", before, before, fault.error.removeprefix("Rejected: "))
+        now: Any = None
+        with guard(f"restore of {self.name}") as second:
+            now = self.value
+            if not _equal(now, before):
+                self.set(before)
+                now = self.value
+            if mode is not None and self.set_mode is not None:
+                self.set_mode(mode)
+        if second:
+            reason = f"the setter raised {fault.error}; putting it back failed: {second.error}"
+        elif _equal(now, before):
+            reason = f"the setter raised {fault.error}; {self.name} is {before!r} as before"
+        else:
+            reason = f"the setter raised {fault.error}; it now reads {now!r}, not {before!r}"
+        return Outcome("failed", before, now, reason, fault.error)
+
+    def view(self) -> KnobView:
+        """Describe the knob for onlookers. Any thread; a getter that raises is told, not raised."""
+        value: Any = None
+        mode: str | None = None
+        reason: str | None = None
+        members: list[Member] = []
+        with guard(f"get of {self.name}") as fault:
+            value = self.value
+            reason = self.reason_unavailable()
+            mode = self.get_mode() if self.get_mode else None
+            if self.members is not None:
+                members = [Member(name=n, value=v) for n, v in self.members().items()]
+        if fault:
+            reason = f"could not be read: {fault.error}"
+        return KnobView(
+            name=self.name,
+            dtype=self.dtype,
+            value=value,
+            min=self.min,
+            max=self.max,
+            step=self.step,
+            scale=self.scale,
+            unit=self.unit,
+            group=self.group,
+            description=self.description,
+            choices=self.choices,
+            mode=mode,
+            modes=list(self.modes),
+            members=members,
+            enabled=reason is None,
+            reason=reason,
+            out_of_bounds=self.out_of_bounds,
+            aliases=list(self.aliases),
+            last=self.last,
+        )
+
+
+class KnobRegistry(Mapping[str, Knob]):
+    """The knobs of a session by name, in the order in which they were registered.
+
+    Reading is safe on any thread. Registering while training runs is too; a request that was
+    asked before meets the knob that is there when it is served.
+    """
+
+    def __init__(self) -> None:
+        self._knobs: dict[str, Knob] = {}
+        self._aliases: dict[str, str] = {"learning_rate": "lr"}
+
+    def register(self, knob: Knob, *, replace: bool = False) -> Knob:
+        """Add a knob.
+
+        Raises
+        ------
+        KnobError
+            If the name is taken and `replace` is false.
+        """
+        if not replace and knob.name in self._knobs:
+            raise KnobError(
+                f"there is a knob {knob.name!r} already; pick another name, "
+                f"or pass replace=True to put this one in its place"
+            )
+        # New dicts, so that a reader on another thread never meets one that changes under it.
+        self._knobs = {**self._knobs, knob.name: knob}
+        self._aliases = {**self._aliases, **dict.fromkeys(knob.aliases, knob.name)}
+        return knob
+
+    def unregister(self, name: str) -> None:
+        """Take a knob away; an unknown name is left alone."""
+        self._knobs = {key: knob for key, knob in self._knobs.items() if key != name}
+
+    def __getitem__(self, name: str) -> Knob:
+        knobs = self._knobs
+        knob = knobs.get(name)
+        if knob is None:
+            knob = knobs.get(self._aliases.get(name, ""))
+        if knob is None:
+            raise UnknownKnob(f"no knob is named {shown(name)}{near(str(name), knobs)}")
+        return knob
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._knobs or self._aliases.get(name) in self._knobs  # type: ignore[call-overload]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._knobs)
+
+    def __len__(self) -> int:
+        return len(self._knobs)
+
+    def views(self) -> list[KnobView]:
+        """Describe all knobs. Any thread."""
+        return [knob.view() for knob in self._knobs.values()]
+
+
+def shown(value: Any) -> str:
+    """Write a value into a message: its repr, at most 60 characters."""
+    text = "<unprintable>"
+    with guard("repr of a value"):
+        text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def plain_value(value: Any, dtype: DType) -> Any:
+    """Turn what a getter returned (a tensor, a numpy scalar) into the plain type of the knob."""
+    if value is None or dtype == "choice":
+        return value
+    if dtype == "float":
+        return float(value)
+    if dtype == "int":
+        return int(value)
+    if dtype == "bool":
+        return bool(value)
+    return str(value)
+
+
+def _number(value: Any, dtype: DType) -> float | int:
+    if isinstance(value, bool) or type(value).__name__ == "bool_":
+        raise Rejected(f"{value!r} is not a number")
+    if not isinstance(value, numbers.Real):
+        raise Rejected(f"{shown(value)} is not a number")
+    try:
+        number = float(value)
+    except (OverflowError, ValueError) as err:
+        raise Rejected(f"{shown(value)} is too large a number") from err
+    if math.isnan(number):
+        raise Rejected("nan is not a number")
+    if math.isinf(number):
+        raise Rejected(f"{number!r} is not finite")
+    if dtype == "float":
+        return number
+    if number != math.floor(number):
+        raise Rejected(f"{value!r} is not a whole number")
+    return int(value)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    with guard("comparison of two values"):
+        return bool(one == other) or (one != one and other != other)
+    return False
+
+
+def _close(one: Any, other: Any) -> bool:
+    """Equal, or as equal as a float32 tensor can hold it."""
+    if _equal(one, other):
+        return True
+    if isinstance(one, float) and isinstance(other, (int, float)):
+        return math.isclose(one, other, rel_tol=1e-6)
+    return False
