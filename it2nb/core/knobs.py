@@ -134,7 +134,7 @@ class Knob:
         self._check()
 
     def _check(self) -> None:
-        if not isinstance(self.name, str) or not self.name or len(self.name) > 200:
+        if not 0 < len(str(self.name)) <= 200:
             raise KnobError(f"a knob needs a name of 1 to 200 characters, not {self.name!r}")
         if not callable(self.get) or not callable(self.set):
             raise KnobError(
@@ -160,7 +160,12 @@ class Knob:
 
     def _check_bounds(self) -> None:
         numeric = self.dtype in ("float", "int")
-        for what, bound in (("min", self.min), ("max", self.max), ("step", self.step)):
+        bounds: tuple[tuple[str, Any], ...] = (
+            ("min", self.min),
+            ("max", self.max),
+            ("step", self.step),
+        )
+        for what, bound in bounds:
             if bound is None:
                 continue
             if not numeric:
@@ -438,7 +443,7 @@ def _number(value: Any, dtype: DType) -> float | int:
     if not isinstance(value, numbers.Real):
         raise Rejected(f"{shown(value)} is not a number")
     try:
-        number = float(value)
+        number: float = float(value)
     except (OverflowError, ValueError) as err:
         raise Rejected(f"{shown(value)} is too large a number") from err
     if math.isnan(number):
@@ -449,7 +454,7 @@ def _number(value: Any, dtype: DType) -> float | int:
         return number
     if number != math.floor(number):
         raise Rejected(f"{value!r} is not a whole number")
-    return int(value)
+    return int(number) if isinstance(value, float) else int(value)  # type: ignore[call-overload,no-any-return]
 
 
 def _equal(one: Any, other: Any) -> bool:

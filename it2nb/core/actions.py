@@ -1,0 +1,271 @@
+"""Actions: what a run can be asked to do, from typed signatures to validation and JSON schema."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import orjson
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+
+from it2nb.core.errors import ActionError, Rejected, UnknownAction, near
+from it2nb.core.faults import guard
+from it2nb.core.wire import ActionSchema
+
+if TYPE_CHECKING:
+    from it2nb.core.session import Session
+
+Handler = Callable[[dict[str, Any], "Session"], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """A handler returns it when the loop has to do the thing itself, after the control point.
+
+    The result is sent when the loop reports it done, or at its next control point as `failed`.
+
+    Attributes
+    ----------
+    kind : {"evaluate", "save", "load", "reset"}
+    value : str, optional
+        Tag, path or module name.
+    """
+
+    kind: str
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSpec:
+    """One action: a name, typed arguments, a handler.
+
+    Attributes
+    ----------
+    name, description : str
+    handler : callable
+        ``handler(payload, session)``, called on the training thread at a control point. What
+        it returns becomes the result's `data`. `Rejected` means that nothing was touched.
+    args : pydantic model class, optional
+        The arguments. Without one, any mapping is taken as it is.
+    keys : tuple of str, optional
+        The paper's untyped form: the names that the payload must hold.
+    dangerous : bool
+        The panel asks before it sends.
+    unavailable : callable, optional
+        Returns why it can't be done now, or None.
+    """
+
+    name: str
+    handler: Handler
+    description: str = ""
+    args: type[BaseModel] | None = None
+    keys: tuple[str, ...] | None = None
+    dangerous: bool = False
+    unavailable: Callable[[], str | None] | None = None
+
+    def validate(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Check a payload against the arguments and fill in defaults. Any thread.
+
+        Raises
+        ------
+        Rejected
+            With what was wrong, for people.
+        """
+        if self.args is not None:
+            return _validated(self.args, payload)
+        missing = [key for key in self.keys or () if key not in payload]
+        if missing:
+            raise Rejected(f"{self.name} needs {', '.join(missing)} in its payload")
+        return dict(payload)
+
+    def reason_unavailable(self) -> str | None:
+        """Why it can't be done now; None when it can."""
+        return None if self.unavailable is None else self.unavailable()
+
+    def schema(self) -> ActionSchema:
+        """Describe the action for onlookers. Any thread."""
+        reason: str | None = None
+        with guard(f"availability of {self.name}") as fault:
+            reason = self.reason_unavailable()
+        if fault:
+            reason = fault.error
+        if self.args is not None:
+            args = self.args.model_json_schema()
+        else:
+            keys = self.keys or ()
+            args = {"type": "object", "properties": {key: {} for key in keys}}
+            if keys:
+                args["required"] = list(keys)
+        return ActionSchema(
+            name=self.name,
+            description=self.description,
+            args=args,
+            dangerous=self.dangerous,
+            enabled=reason is None,
+            reason=reason,
+        )
+
+
+class ActionRegistry(Mapping[str, ActionSpec]):
+    """The actions of a session by name. Reading and registering are safe on any thread."""
+
+    def __init__(self) -> None:
+        self._specs: dict[str, ActionSpec] = {}
+
+    def register(self, spec: ActionSpec, *, replace: bool = False) -> ActionSpec:
+        """Add an action.
+
+        Raises
+        ------
+        ActionError
+            If the name is taken and `replace` is false.
+        """
+        if not replace and spec.name in self._specs:
+            raise ActionError(
+                f"there is an action {spec.name!r} already; pick another name, "
+                f"or pass replace=True to put this one in its place"
+            )
+        self._specs = {**self._specs, spec.name: spec}
+        return spec
+
+    def unregister(self, name: str) -> None:
+        """Take an action away; an unknown name is left alone."""
+        self._specs = {key: spec for key, spec in self._specs.items() if key != name}
+
+    def __getitem__(self, name: str) -> ActionSpec:
+        spec = self._specs.get(name)
+        if spec is None:
+            raise UnknownAction(f"no action is named {name!r:.80}{near(str(name), self._specs)}")
+        return spec
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._specs)
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    def schemas(self) -> list[ActionSchema]:
+        """Describe all actions. Any thread."""
+        return [spec.schema() for spec in self._specs.values()]
+
+
+def spec_from(
+    function: Callable[..., Any],
+    name: str,
+    description: str = "",
+    payload_keys: Sequence[str] | None = None,
+    *,
+    dangerous: bool = False,
+    unavailable: Callable[[], str | None] | None = None,
+) -> ActionSpec:
+    """Make an action from a function.
+
+    Parameters
+    ----------
+    function : callable
+        ``handler(payload, session)``, the paper's form, when `payload_keys` is given or the
+        first parameter is called ``payload``. Else a typed signature, whose annotations (int,
+        float, bool, str, Literal, Enum, Optional, lists) become the arguments; a parameter
+        called ``session`` gets the session.
+    name, description : str
+        The description defaults to the first line of the docstring.
+
+    Raises
+    ------
+    ActionError
+        If the function can't be a handler: it is async, takes ``*args`` or positional-only
+        parameters, or an annotation is no type.
+    """
+    if inspect.iscoroutinefunction(function):
+        raise ActionError(
+            f"the handler of {name!r} is async; handlers run between two optimizer steps on "
+            f"the training thread: make it a plain function"
+        )
+    if not name or len(name) > 200:
+        raise ActionError(f"an action needs a name of 1 to 200 characters, not {name!r}")
+    description = description or (inspect.getdoc(function) or "").partition("\n")[0]
+    parameters = list(inspect.signature(function).parameters.values())
+    if payload_keys is not None or (parameters and parameters[0].name == "payload"):
+        keys = None if payload_keys is None else tuple(payload_keys)
+        return ActionSpec(
+            name,
+            _paper_handler(function, len(parameters)),
+            description,
+            keys=keys,
+            dangerous=dangerous,
+            unavailable=unavailable,
+        )
+    args = _model_of(function, name, parameters)
+    wants_session = any(each.name == "session" for each in parameters)
+
+    def handler(payload: dict[str, Any], session: Session) -> Any:
+        if wants_session:
+            return function(**payload, session=session)
+        return function(**payload)
+
+    return ActionSpec(
+        name, handler, description, args=args, dangerous=dangerous, unavailable=unavailable
+    )
+
+
+def _paper_handler(function: Callable[..., Any], arity: int) -> Handler:
+    if arity >= 2:
+        return function
+
+    def handler(payload: dict[str, Any], session: Session) -> Any:
+        return function(payload)
+
+    return handler
+
+
+def _model_of(
+    function: Callable[..., Any], name: str, parameters: list[inspect.Parameter]
+) -> type[BaseModel]:
+    """Build the arguments' model from a signature."""
+    try:
+        hints = get_type_hints(function)
+    except (NameError, TypeError, SyntaxError) as err:
+        raise ActionError(f"an annotation of the handler of {name!r} is no type: {err}") from err
+    fields: dict[str, Any] = {}
+    for each in parameters:
+        if each.name == "session":
+            continue
+        if each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
+            raise ActionError(
+                f"the handler of {name!r} takes {each}; give each argument a name of its own"
+            )
+        default = ... if each.default is each.empty else each.default
+        fields[each.name] = (hints.get(each.name, Any), default)
+    config = ConfigDict(extra="forbid", arbitrary_types_allowed=False, strict=True)
+    try:
+        return create_model(f"{name}_args", __config__=config, **fields)
+    except (PydanticUserError, TypeError, ValueError) as err:
+        raise ActionError(f"the signature of the handler of {name!r} can't be used: {err}") from err
+
+
+def _validated(args: type[BaseModel], payload: Mapping[str, Any]) -> dict[str, Any]:
+    # Through JSON: strict and yet "fast" becomes Speed.FAST, a list becomes a tuple.
+    try:
+        text = orjson.dumps(dict(payload), option=orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError as err:
+        raise Rejected(f"the arguments are not JSON: {err}") from err
+    try:
+        model = args.model_validate_json(text)
+    except ValidationError as err:
+        raise Rejected(explain(err)) from err
+    return {field: getattr(model, field) for field in args.model_fields}
+
+
+def explain(err: ValidationError) -> str:
+    """Write a pydantic error as one line for people: ``n: not a valid integer; ...``."""
+    parts = []
+    for each in err.errors(include_url=False, include_context=False)[:5]:
+        where = ".".join(map(str, each["loc"]))
+        said = each["msg"][0].lower() + each["msg"][1:]
+        given = repr(each.get("input"))
+        given = given if len(given) <= 40 else given[:37] + "..."
+        parts.append(f"{where}: {said}, not {given}" if where else said)
+    return "; ".join(parts)

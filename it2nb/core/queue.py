@@ -1,0 +1,174 @@
+"""Requests on their way to the training thread: ordered, bounded, idempotent by id."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from it2nb.core.errors import QueueFull
+from it2nb.core.wire import Action, ActionResult
+
+if TYPE_CHECKING:
+    from it2nb.core.wire import Status
+
+
+class ActionHandle:
+    """A request under way: ask whether it is done, wait for its result, cancel it.
+
+    Every method may be called on any thread.
+    """
+
+    __slots__ = ("_queue", "_result", "action", "actor", "source", "submitted_t", "waiting")
+
+    def __init__(
+        self,
+        action: Action,
+        source: str,
+        actor: str | None,
+        submitted_t: float,
+        queue: RequestQueue,
+    ) -> None:
+        self.action = action
+        self.source = source
+        self.actor = actor
+        self.submitted_t = submitted_t
+        self.waiting = False
+        self._queue = queue
+        self._result: ActionResult | None = None
+
+    @property
+    def id(self) -> str:
+        """The request's id."""
+        return self.action.id
+
+    @property
+    def status(self) -> Status:
+        """``"pending"``, ``"waiting"`` for approval, or the result's status."""
+        if self._result is not None:
+            return self._result.status
+        return "waiting" if self.waiting else "pending"
+
+    def done(self) -> bool:
+        """Whether the result is there."""
+        return self._result is not None
+
+    def result(self, timeout: float | None = None) -> ActionResult:
+        """Wait for the result.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds.
+
+        Raises
+        ------
+        TimeoutError
+            If it is not there in time. The request stays in force.
+        """
+        if self._result is None:
+            self._queue.wait_for(self, timeout)
+        result = self._result
+        if result is None:
+            raise TimeoutError(
+                f"{self.action.type} {self.id} has no result after {timeout} s; it is still "
+                f"{self.status} and is served at the next control point"
+            )
+        return result
+
+    def cancel(self) -> bool:
+        """Take the request back if it was not served yet; True when that succeeded."""
+        return self._queue.cancel(self)
+
+    def __repr__(self) -> str:
+        said = (
+            str(self._result) if self._result is not None else f"{self.action.type}: {self.status}"
+        )
+        return f"<{said}>"
+
+
+class RequestQueue:
+    """First in, first out; at most `size` requests wait.
+
+    Parameters
+    ----------
+    size : int
+    on_cancel : callable
+        Given a handle that was cancelled before it was served; makes its result.
+    """
+
+    def __init__(self, size: int, on_cancel: Callable[[ActionHandle], None]) -> None:
+        self.size = size
+        self._on_cancel = on_cancel
+        self._waiting: deque[ActionHandle] = deque()
+        self._handles: dict[str, ActionHandle] = {}
+        self._done = threading.Condition()
+        self._waiters = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def known(self, action_id: str) -> ActionHandle | None:
+        """Return the handle of a used id. Any thread."""
+        return self._handles.get(action_id)
+
+    def remember(self, handle: ActionHandle) -> None:
+        """Make the id known without queueing it (a request that was refused at the door)."""
+        self._handles[handle.id] = handle
+
+    def put(self, handle: ActionHandle) -> None:
+        """Append a request. Callers hold the session's door lock, so order is journal order.
+
+        Raises
+        ------
+        QueueFull
+        """
+        if len(self._waiting) >= self.size:
+            raise QueueFull(
+                f"the queue is full: {self.size} requests wait for the next control point; "
+                f"wait for results before asking for more"
+            )
+        self._handles[handle.id] = handle
+        self._waiting.append(handle)
+
+    def pop(self) -> ActionHandle | None:
+        """Take the oldest request. Training thread (or whoever ends the session)."""
+        try:
+            return self._waiting.popleft()
+        except IndexError:
+            return None
+
+    def cancel(self, handle: ActionHandle) -> bool:
+        """Remove a waiting request. Any thread."""
+        try:
+            # One atomic step: whoever removes it from the deque owns its result.
+            self._waiting.remove(handle)
+        except ValueError:
+            return False
+        self._on_cancel(handle)
+        return True
+
+    def resolve(self, handle: ActionHandle, result: ActionResult) -> None:
+        """Publish the result. Only after its row was written (DESIGN section 3, rule 7)."""
+        handle._result = result
+        if self._waiters:
+            with self._done:
+                self._done.notify_all()
+
+    def wait_for(self, handle: ActionHandle, timeout: float | None) -> None:
+        """Block until the handle has its result, or for `timeout` seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._done:
+            self._waiters += 1
+            try:
+                while handle._result is None:
+                    left = None if deadline is None else deadline - time.monotonic()
+                    if left is not None and left <= 0:
+                        return
+                    # A bounded wait: a resolve that read _waiters just before we counted
+                    # ourselves does not notify, and is found at the next look.
+                    self._done.wait(0.05 if left is None else min(left, 0.05))
+            finally:
+                self._waiters -= 1
