@@ -1,0 +1,102 @@
+"""One server and one Chromium serve all browser tests; each test has a window of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.conftest import ROOT
+
+from .harness import App, OpenNotebook, chromium
+from .server import JupyterServer
+
+HERE = Path(__file__).parent
+OpenWith = Callable[..., OpenNotebook]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run these last and mark them.
+
+    Last because they are slow, and because Playwright's loop counts as running in this thread
+    from the first of them on, so that ``asyncio.run`` would fail in a test that came after.
+    """
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.browser)
+    items.sort(key=lambda item: HERE in item.path.parents)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel, built from this checkout, into an empty folder."""
+    folder = tmp_path_factory.mktemp("site")
+    wheel = os.environ.get("IT2NB_WHEEL")
+    if not wheel:
+        built = tmp_path_factory.mktemp("wheel")
+        build = ["-m", "hatchling", "build", "-t", "wheel", "-d", str(built)]
+        subprocess.run([sys.executable, *build], cwd=ROOT, check=True)
+        (path,) = built.glob("*.whl")
+        wheel = str(path)
+    pip_install(folder, str(Path(ROOT, wheel)))
+    return folder
+
+
+def pip_install(folder: Path, requirement: str) -> None:
+    """Install one package without its dependencies into ``folder``."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "--no-deps", "--target", str(folder), requirement], check=True)
+
+
+def kernel_overlay(requirement: str) -> Path:
+    """Return a folder that holds one release of ipykernel, kept between runs."""
+    folder = ROOT / ".cache" / "kernels" / requirement
+    if not folder.exists():
+        half = folder.with_name(f"{requirement}.{os.getpid()}")
+        pip_install(half, requirement)
+        half.rename(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def jupyter(tmp_path_factory: pytest.TempPathFactory, site: Path) -> Iterator[JupyterServer]:
+    """Start a server that serves the wheel, with the kernels that the tests ask for."""
+    with JupyterServer(tmp_path_factory.mktemp("jupyter") / "home", site=site) as server:
+        server.add_kernel("python3")
+        yield server
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Start Chromium."""
+    with sync_playwright() as playwright, chromium(playwright) as running:
+        yield running
+
+
+@pytest.fixture
+def open_notebook(jupyter: JupyterServer, browser: Browser) -> Iterator[OpenWith]:
+    """Write a notebook of these cells, and open it; ends windows and kernels with the test."""
+    number = count()
+
+    def opened(
+        cells: Sequence[str],
+        *,
+        kernel: str = "python3",
+        app: App = "lab",
+        size: tuple[int, int] = (1400, 1000),
+    ) -> OpenNotebook:
+        test = os.environ["PYTEST_CURRENT_TEST"].partition(" ")[0].rpartition("::")[2]
+        name = "".join(c if c.isalnum() else "-" for c in test)[:60] + f"-{next(number)}"
+        jupyter.write_notebook(name, cells, kernel=kernel)
+        return stack.enter_context(OpenNotebook(jupyter, browser, name, app=app, size=size))
+
+    with ExitStack() as stack:
+        stack.callback(jupyter.end_kernels)
+        yield opened
