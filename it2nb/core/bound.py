@@ -1,0 +1,45 @@
+"""What a run trains: kept so that checkpoints, resets and the model tree find it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Bound:
+    """Models, optimizers, schedulers and scaler of a run.
+
+    Attributes
+    ----------
+    models, optimizers, schedulers : list
+    scaler : GradScaler or None
+    on_save, on_load : list of callable
+        ``on_save() -> plain data`` and ``on_load(data)`` for what only the user can save.
+    names : dict of int to str
+        What the user's variable for an object (by id) is called.
+    """
+
+    models: list[Any] = field(default_factory=list)
+    optimizers: list[Any] = field(default_factory=list)
+    schedulers: list[Any] = field(default_factory=list)
+    scaler: Any = None
+    on_save: list[Callable[[], Any]] = field(default_factory=list)
+    on_load: list[Callable[[Any], Any]] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)
+
+    def add(
+        self, model: Any, optimizers: Sequence[Any], schedulers: Sequence[Any], scaler: Any
+    ) -> None:
+        """Add what is not there yet; compared by identity."""
+        models = [] if model is None else [model]
+        for kept, given in (
+            (self.models, models),
+            (self.optimizers, optimizers),
+            (self.schedulers, schedulers),
+        ):
+            known = {id(each) for each in kept}
+            kept.extend(each for each in given if id(each) not in known)
+        if scaler is not None:
+            self.scaler = scaler

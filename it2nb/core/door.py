@@ -1,0 +1,144 @@
+"""The one door through which every request comes: shape, row, queue, handle."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from pydantic import ValidationError
+
+from it2nb.core.actions import explain
+from it2nb.core.errors import QueueFull
+from it2nb.core.faults import guard
+from it2nb.core.queue import ActionHandle, RequestQueue
+from it2nb.core.serving import settle
+from it2nb.core.wire import SOURCES, Action, ActionResult, new_id, strict
+
+if TYPE_CHECKING:
+    from it2nb.core.session import Session
+
+#: Largest payload, bytes of JSON; so that a request costs a bounded amount of memory.
+MAX_PAYLOAD = 16_384
+
+
+class Door:
+    """Checks a request's shape, writes ``action_submitted``, queues it. Any thread."""
+
+    def __init__(self, session: Session, size: int) -> None:
+        self._session = session
+        self._lock = threading.RLock()
+        self._closed: str | None = None
+        self.queue = RequestQueue(size, self._cancelled)
+
+    def enter(self, asked: Action | Mapping[str, Any], source: str) -> ActionHandle:
+        """Take one request; always gives a handle, if only to a `rejected` result."""
+        session = self._session
+        if source not in SOURCES:
+            raise ValueError(f"source={source!r} is none of {', '.join(SOURCES)}")
+        action, wrong = _shape(asked)
+        known = self.queue.known(action.id)
+        if known is not None:
+            return known
+        actor = action.actor or action.source
+        handle = ActionHandle(action, source, actor, session.t, self.queue)
+        with self._lock:
+            known = self.queue.known(action.id)
+            if known is not None:
+                return known
+            if self._closed is not None:
+                return self._refuse(handle, self._closed)
+            self._write(handle)
+            if wrong is None and session.stop_requested:
+                wrong = "the run was stopped"
+            if wrong is None:
+                try:
+                    self.queue.put(handle)
+                except QueueFull as err:
+                    wrong = str(err)
+            if wrong is not None:
+                self.queue.remember(handle)
+                settle(session, handle, "rejected", wrong)
+                return handle
+        session.call_attention()
+        return handle
+
+    def _write(self, handle: ActionHandle) -> None:
+        action = handle.action
+        payload: dict[str, Any] = {
+            "id": action.id, "type": action.type, "payload": action.payload,
+            "source": handle.source, "actor": handle.actor,
+        }  # fmt: skip
+        for name in ("observed", "valid_until_step", "expect", "reason"):
+            value = getattr(action, name)
+            if value is not None:
+                payload[name] = value
+        self._session.write_rows(
+            [("action_submitted", payload)], source=handle.source, action_id=action.id
+        )
+
+    def _refuse(self, handle: ActionHandle, reason: str) -> ActionHandle:
+        """After the end nothing can be journalled any more; the answer says so."""
+        session = self._session
+        self.queue.remember(handle)
+        action = handle.action
+        result = ActionResult(
+            id=action.id, type=action.type, ok=False, status="rejected", error=reason,
+            reason=reason, source=handle.source, actor=handle.actor, durable=False,
+            step=session.step_count, branch_id=session.branch_id, round=session.round,
+        )  # fmt: skip
+        self.queue.resolve(handle, result)
+        return handle
+
+    def _cancelled(self, handle: ActionHandle) -> None:
+        settle(self._session, handle, "cancelled", "taken back before it was served")
+
+    def close(self, reason: str) -> None:
+        """Take no more requests, and give every one that waits its result."""
+        session = self._session
+        with self._lock:
+            self._closed = reason
+        session.gate.close(reason)
+        while (handle := self.queue.pop()) is not None:
+            settle(session, handle, "cancelled", reason)
+
+
+def _shape(asked: Action | Mapping[str, Any]) -> tuple[Action, str | None]:
+    """Make an Action of what came in; with the reason when it is none."""
+    if isinstance(asked, Action):
+        action, wrong = asked, None
+    elif isinstance(asked, Mapping):
+        try:
+            action, wrong = Action.model_validate(dict(asked)), None
+        except ValidationError as err:
+            action, wrong = _stand_in(asked), explain(err)
+    else:
+        return Action(type="invalid", payload={}), (
+            f"a request is an Action or a mapping with 'type', not {type(asked).__name__}"
+        )
+    return _bounded(action, wrong)
+
+
+def _stand_in(asked: Mapping[Any, Any]) -> Action:
+    """Something to hang the rejection on, keeping type and id where they can be kept."""
+    kind, given = asked.get("type"), asked.get("id")
+    return Action(
+        type=kind[:200] if isinstance(kind, str) and kind else "invalid",
+        id=given if isinstance(given, str) and 0 < len(given) <= 128 else new_id(),
+        payload={},
+    )
+
+
+def _bounded(action: Action, wrong: str | None) -> tuple[Action, str | None]:
+    size = 0
+    try:
+        # The usual payload is plain JSON and small: one fast pass.
+        size = len(orjson.dumps(action.payload))
+    except TypeError:
+        with guard("size of a payload"):
+            size = len(orjson.dumps(strict(action.payload)[0]))
+    if size > MAX_PAYLOAD:
+        bare = action.model_copy(update={"payload": {}})
+        return bare, f"the payload has {size} bytes; at most {MAX_PAYLOAD} are taken"
+    return action, wrong

@@ -1,0 +1,231 @@
+"""Serving one request at a control point: policy, handler, read-back, its rows, its waiters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from it2nb.core.actions import ActionSpec, Owed
+from it2nb.core.errors import Rejected, UnknownAction
+from it2nb.core.faults import guard
+from it2nb.core.knobs import Outcome, shown
+from it2nb.core.queue import ActionHandle
+from it2nb.core.wire import EFFECTIVE, ActionResult, LastRequest, Status
+
+if TYPE_CHECKING:
+    from it2nb.core.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class KnobChange:
+    """What a handler returns that moved a knob; it fills requested, before and after."""
+
+    name: str
+    requested: Any
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    """A request that the loop has to carry out itself before its next control point."""
+
+    handle: ActionHandle
+    owed: Owed
+    step: int
+
+
+def serve(session: Session, handle: ActionHandle) -> Owed | None:
+    """Give one request its end, or hand it to the loop. Training thread, control point only.
+
+    Returns
+    -------
+    Owed or None
+        What the loop has to do itself; its result then comes later.
+    """
+    action = handle.action
+    late = _too_late(session, handle)
+    if late is not None:
+        settle(session, handle, *late)
+        return None
+    try:
+        spec = session.actions[action.type]
+    except UnknownAction as err:
+        settle(session, handle, "rejected", str(err))
+        return None
+    payload, verdict_status, reason = _admit(session, handle, spec)
+    if verdict_status == "waiting":
+        session.hold_for_approval(handle, reason or "")
+        return None
+    if verdict_status is not None or payload is None:
+        settle(session, handle, verdict_status or "rejected", reason, payload=payload)
+        return None
+    return _carry_out(session, handle, spec, payload)
+
+
+def _too_late(session: Session, handle: ActionHandle) -> tuple[Status, str] | None:
+    """Check expiry and the compare-and-set precondition."""
+    action = handle.action
+    limit = action.valid_until_step
+    if limit is not None and session.step_count > limit:
+        return "expired", f"was valid until step {limit}; it is step {session.step_count} now"
+    if action.expect:
+        stale = unmet(session, action.expect)
+        if stale is not None:
+            return "rejected", f"stale: {stale}"
+    return None
+
+
+def unmet(session: Session, expect: Mapping[str, Any]) -> str | None:
+    """Name the first expectation that does not hold; None when all do."""
+    own = {
+        "step": session.step_count,
+        "branch_id": session.branch_id,
+        "round": session.round,
+        "status": session.status,
+    }
+    for name, wanted in expect.items():
+        found: Any = own.get(name)
+        if name not in own:
+            if name not in session.knobs:
+                return f"expected {name} = {shown(wanted)}, but there is no such knob"
+            with guard(f"get of {name}") as fault:
+                found = session.knobs[name].value
+            if fault:
+                return f"expected {name} = {shown(wanted)}, but it could not be read: {fault.error}"
+        if type(found) is bool is not (type(wanted) is bool) or found != wanted:
+            return f"expected {name} = {shown(wanted)}, but it is {shown(found)}"
+    return None
+
+
+def _admit(
+    session: Session, handle: ActionHandle, spec: ActionSpec
+) -> tuple[dict[str, Any] | None, Status | None, str | None]:
+    """Arguments, availability, policy. Returns payload, and a status when it ends here."""
+    payload: dict[str, Any] | None = None
+    try:
+        payload = spec.validate(handle.action.payload)
+        reason = spec.reason_unavailable()
+        if reason is not None:
+            return payload, "rejected", reason
+    except Rejected as err:
+        return payload, "rejected", err.reason
+    verdict = session.policy.judge(handle, spec, payload, session)
+    if verdict.kind == "allow":
+        return payload, None, None
+    return payload, "waiting" if verdict.kind == "wait" else "rejected", verdict.reason
+
+
+def _carry_out(
+    session: Session, handle: ActionHandle, spec: ActionSpec, payload: dict[str, Any]
+) -> Owed | None:
+    data: Any = None
+    previous, session.serving = session.serving, handle
+    session.about_to_apply(handle, spec)
+    try:
+        with guard(f"handler of {spec.name}") as fault:
+            data = spec.handler(payload, session)
+    finally:
+        session.serving = previous
+    if fault.kind == "Rejected":
+        settle(session, handle, "rejected", fault.error.removeprefix("Rejected: "), payload=payload)
+    elif fault:
+        settle(
+            session,
+            handle,
+            "failed",
+            f"the handler raised {fault.error}",
+            error=fault.error,
+            payload=payload,
+        )
+    elif isinstance(data, Owed):
+        return data
+    elif isinstance(data, KnobChange):
+        _settle_change(session, handle, data)
+    else:
+        settle(session, handle, "applied", data=data, payload=payload)
+    return None
+
+
+def _settle_change(session: Session, handle: ActionHandle, change: KnobChange) -> None:
+    outcome = change.outcome
+    settle(
+        session,
+        handle,
+        outcome.status,
+        outcome.reason,
+        error=outcome.error,
+        name=change.name,
+        requested=change.requested,
+        before=outcome.before,
+        after=outcome.after,
+    )
+
+
+def settle(
+    session: Session,
+    handle: ActionHandle,
+    status: Status,
+    reason: str | None = None,
+    *,
+    error: str | None = None,
+    data: Any = None,
+    name: str | None = None,
+    requested: Any = None,
+    before: Any = None,
+    after: Any = None,
+    payload: Mapping[str, Any] | None = None,
+) -> ActionResult:
+    """Write the one result of a request, then wake whoever waits for it.
+
+    The rows are on disk before a future, a subscriber or the panel can see the result
+    (DESIGN section 3, rule 7).
+    """
+    action = handle.action
+    ok = status in EFFECTIVE
+    if name is None and action.type in KNOB_ACTIONS:
+        name, requested, before, after = _describe_knob(session, action.payload, before, after)
+    fields: dict[str, Any] = {
+        "id": action.id, "type": action.type, "ok": ok, "status": status, "data": data,
+        "error": None if ok else error or reason or status, "source": handle.source,
+        "actor": handle.actor, "name": name, "requested": requested, "before": before,
+        "after": after, "reason": reason,
+    }  # fmt: skip
+    rows: list[tuple[str, dict[str, Any]]] = []
+    if ok and name is not None:
+        rows.append(("knob_changed", {"name": name, "value": after, "before": before}))
+    rows.append(("action_result", fields))
+    durable = session.write_rows(rows, source=handle.source, action_id=action.id)
+    result = ActionResult.model_construct(
+        **fields, v=2, step=session.step_count, durable=durable,
+        branch_id=session.branch_id, round=session.round,
+    )  # fmt: skip
+    if name is not None and name in session.knobs:
+        session.knobs[name].last = LastRequest.model_construct(
+            v=2, id=action.id, status=status, requested=requested, applied=after,
+            step=result.step, reason=reason, source=handle.source,
+        )  # fmt: skip
+    session.policy.settled(handle, result, session)
+    session.queue.resolve(handle, result)
+    session.note_result(result)
+    return result
+
+
+KNOB_ACTIONS = frozenset({"set_knob", "set_mode"})
+
+
+def _describe_knob(
+    session: Session, payload: Mapping[str, Any], before: Any, after: Any
+) -> tuple[str | None, Any, Any, Any]:
+    """Fill in knob and value of a request that never reached its setter."""
+    asked = payload.get("name")
+    if not isinstance(asked, str):
+        return None, payload.get("value"), before, after
+    value: Any = None
+    name = asked
+    if asked in session.knobs:
+        knob = session.knobs[asked]
+        name = knob.name
+        with guard(f"get of {name}"):
+            value = knob.value
+    return name, payload.get("value", payload.get("mode")), value, value

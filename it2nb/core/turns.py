@@ -1,0 +1,90 @@
+"""Whose turn it is: functions that are called at control points every so many steps."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from it2nb.core.errors import ActionError
+from it2nb.core.faults import Fault, guard
+
+if TYPE_CHECKING:
+    from it2nb.core.queue import ActionHandle
+    from it2nb.core.session import Session
+
+NEVER = sys.maxsize
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """One function and when it is due next."""
+
+    every: int
+    function: Callable[[Any], Any]
+    name: str
+    due: int
+
+
+class Turns:
+    """Kept in the order in which they were added, so that a replay meets the same order.
+
+    Attributes
+    ----------
+    due : int
+        The step at which the next one is due; a control point compares one number.
+    """
+
+    def __init__(self) -> None:
+        self.due = NEVER
+        self._turns: list[Turn] = []
+        self._before: list[Callable[[ActionHandle], Any]] = []
+
+    def add(self, every: int, function: Callable[[Any], Any], name: str) -> Callable[[], None]:
+        """Add a function that is due every `every` steps; returns its removal. Any thread."""
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ActionError(f"every={every!r} has to be a whole number of steps, at least 1")
+        turn = Turn(every, function, name, 0)
+        self._turns = [*self._turns, turn]
+        self.due = 0
+
+        def remove() -> None:
+            self._turns = [each for each in self._turns if each is not turn]
+
+        return remove
+
+    def add_before(self, function: Callable[[ActionHandle], Any]) -> Callable[[], None]:
+        """Add a function that sees each request before it is carried out."""
+        self._before = [*self._before, function]
+
+        def remove() -> None:
+            self._before = [each for each in self._before if each is not function]
+
+        return remove
+
+    def run_due(self, session: Session) -> None:
+        """Call what is due at this step. Training thread."""
+        step = session.step_count
+        turns = self._turns
+        for turn in turns:
+            if turn.due == 0 and step % turn.every != 0:
+                turn.due = step - step % turn.every + turn.every
+            if step >= turn.due:
+                turn.due = step - step % turn.every + turn.every
+                with guard(turn.name, session.report):
+                    turn.function(session)
+        if turns is self._turns:
+            self.due = min((turn.due for turn in turns), default=NEVER)
+
+    def run_before(self, handle: ActionHandle, report: Callable[[Fault], object]) -> None:
+        """Call what wants to see a request first. Training thread."""
+        for function in self._before:
+            with guard(f"before {handle.action.type}", report):
+                function(handle)
+
+    def rewind(self, step: int) -> None:
+        """The step count went back to `step`: what was due later is due again."""
+        for turn in self._turns:
+            turn.due = step - step % turn.every + turn.every
+        self.due = min((turn.due for turn in self._turns), default=NEVER)
