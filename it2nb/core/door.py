@@ -37,7 +37,7 @@ class Door:
         session = self._session
         if source not in SOURCES:
             raise ValueError(f"source={source!r} is none of {', '.join(SOURCES)}")
-        action, wrong = _shape(asked)
+        action, wrong = shape(asked)
         known = self.queue.known(action.id)
         if known is not None:
             return known
@@ -104,7 +104,7 @@ class Door:
             settle(session, handle, "cancelled", reason)
 
 
-def _shape(asked: Action | Mapping[str, Any]) -> tuple[Action, str | None]:
+def shape(asked: Action | Mapping[str, Any]) -> tuple[Action, str | None]:
     """Make an Action of what came in; with the reason when it is none."""
     if isinstance(asked, Action):
         action, wrong = asked, None

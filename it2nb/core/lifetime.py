@@ -5,13 +5,19 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
+from collections import deque
 from typing import TYPE_CHECKING
 
+from it2nb.core.errors import SessionEnded
 from it2nb.core.faults import guard
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session
 
+#: Sessions of this process, oldest first; the newest ones, so that old runs can be freed.
+KEPT_RUNS = 20
+
+_runs: deque[Session] = deque(maxlen=KEPT_RUNS)
 _living: weakref.WeakSet[Session] = weakref.WeakSet()
 _inert: weakref.WeakSet[Session] = weakref.WeakSet()
 
@@ -19,11 +25,35 @@ _inert: weakref.WeakSet[Session] = weakref.WeakSet()
 def watch(session: Session) -> None:
     """Take care of a new session."""
     _living.add(session)
+    _runs.append(session)
 
 
 def forget(session: Session) -> None:
     """It ended by itself."""
     _living.discard(session)
+
+
+def current() -> Session:
+    """Return the newest run that lives, else the newest that ended. Any thread.
+
+    Raises
+    ------
+    SessionEnded
+        If this process has had none.
+    """
+    for session in reversed(_runs):
+        if session.started and not session.is_ended:
+            return session
+    if not _runs:
+        raise SessionEnded(
+            "there is no run in this process yet: start one with %%it2 or TrainingSession()"
+        )
+    return _runs[-1]
+
+
+def runs() -> list[Session]:
+    """Return the sessions of this process, oldest first; at most `KEPT_RUNS`. Any thread."""
+    return list(_runs)
 
 
 def is_inert(session: Session) -> bool:

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+
+from it2nb.core.budget import Budget, Spending
+from it2nb.core.errors import It2nbError, KnobError, Rejected
+from it2nb.core.wire import SOURCES, KnobView
 
 if TYPE_CHECKING:
     from it2nb.core.actions import ActionSpec
     from it2nb.core.queue import ActionHandle
     from it2nb.core.session import Session
-    from it2nb.core.wire import ActionResult, KnobView
+    from it2nb.core.wire import ActionResult
+
+#: Sources behind which a person sits.
+HUMANS = frozenset({"panel", "magic", "python", "http"})
+#: Sources that ask by themselves.
+CONTROLLERS = frozenset({"rule", "agent", "plan", "guard"})
+#: What an agent may not do unless it is allowed: the paper's default.
+FORBIDDEN_TO_AGENTS = (
+    "load_checkpoint", "pause", "resume", "reset_module", "note", "set_context",
+    "set_agent", "configure_agent", "undo", "goto",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,27 +39,373 @@ class Verdict:
 ALLOW = Verdict("allow")
 
 
-class Policy:
-    """Permissions, limits, budgets and approvals of one session."""
+@dataclass(slots=True)
+class Rule:
+    """What holds for one knob or action."""
 
-    approval_timeout_s: float | None = 300.0
-
-    def judge(
-        self, handle: ActionHandle, spec: ActionSpec, payload: dict[str, Any], session: Session
-    ) -> Verdict:
-        """Decide about one request. Training thread, or any thread in a preview."""
-        return ALLOW
-
-    def settled(self, handle: ActionHandle, result: ActionResult, session: Session) -> None:
-        """Account for a result. Training thread."""
+    locked_for: frozenset[str] = frozenset()
+    lock_reason: str = ""
+    locked_until: int | None = None
+    hidden: bool = False
+    confirm: bool = False
+    approval_for: frozenset[str] = frozenset()
+    max_change: float | None = None
+    cooldown: int | None = None
+    limits_for: frozenset[str] = frozenset(SOURCES)
 
     def describe(self) -> dict[str, Any]:
-        """Say the rules in force, for the panel and ``%it2 policy``."""
-        return {}
+        """What is set, as JSON."""
+        said: dict[str, Any] = {}
+        if self.locked_for:
+            said["locked_for"] = sorted(self.locked_for)
+            said["lock_reason"] = self.lock_reason
+            said["locked_until"] = self.locked_until
+        for name in ("hidden", "confirm"):
+            if getattr(self, name):
+                said[name] = True
+        if self.approval_for:
+            said["approval_for"] = sorted(self.approval_for)
+        for name in ("max_change", "cooldown"):
+            if getattr(self, name) is not None:
+                said[name] = getattr(self, name)
+        return said
+
+
+class Policy:
+    """Permissions, limits, budgets and approvals of one session.
+
+    Parameters
+    ----------
+    approval_timeout_s : float or None
+        How long a request waits for a human before it is `expired`.
+    human_lock : bool or int
+        A person's change of a knob locks it against controllers: for that many steps, or, with
+        True, until `unlock`.
+
+    Notes
+    -----
+    Rules may be changed on any thread; they hold from the next request that is served.
+    Replayed requests pass: they were judged when they were recorded.
+    """
+
+    def __init__(
+        self, *, approval_timeout_s: float | None = 300.0, human_lock: bool | int = False
+    ) -> None:
+        self.approval_timeout_s = approval_timeout_s
+        self.human_lock = human_lock
+        self._forbidden: dict[str, frozenset[str]] = {"agent": frozenset(FORBIDDEN_TO_AGENTS)}
+        self._rules: dict[str, Rule] = {}
+        self._budgets: dict[str, Budget] = {}
+        self._spent: dict[str, Spending] = {}
+        self._changed_at: dict[str, int] = {}
+        self._approved: set[str] = set()
+
+    # --- rules -----------------------------------------------------------------------------
+
+    def forbid(self, source: str, *names: str) -> Policy:
+        """Keep a source from these actions and knobs; ``"*"`` stands for all."""
+        _check_sources([source])
+        self._forbidden[source] = self._forbidden.get(source, frozenset()) | set(names)
+        return self
+
+    def allow(self, source: str, *names: str) -> Policy:
+        """Take `forbid` back for these names; without names for all of the source."""
+        _check_sources([source])
+        kept = self._forbidden.get(source, frozenset()) - set(names) if names else frozenset()
+        self._forbidden[source] = frozenset(kept)
+        return self
+
+    def lock(
+        self,
+        name: str,
+        *,
+        against: Iterable[str] | None = None,
+        reason: str = "",
+        until_step: int | None = None,
+    ) -> Policy:
+        """Lock a knob or an action; against all sources by default."""
+        rule = self._rule(name)
+        rule.locked_for = _check_sources(SOURCES if against is None else against)
+        rule.lock_reason = reason
+        rule.locked_until = until_step
+        return self
+
+    def unlock(self, name: str) -> Policy:
+        """Take `lock` back."""
+        self._rule(name).locked_for = frozenset()
+        return self
+
+    def hide(self, name: str, hidden: bool = True) -> Policy:
+        """Leave a knob or an action out of panel and agents; only Python may still use it."""
+        self._rule(name).hidden = hidden
+        return self
+
+    def confirm(self, name: str, needed: bool = True) -> Policy:
+        """Make the panel ask before it sends; controllers then need an approval."""
+        rule = self._rule(name)
+        rule.confirm = needed
+        rule.approval_for = CONTROLLERS if needed else frozenset()
+        return self
+
+    def require_approval(self, *names: str, sources: Iterable[str] = ("agent",)) -> Policy:
+        """Let requests of these sources wait for a human; ``"*"`` stands for all."""
+        checked = _check_sources(sources)
+        for name in names:
+            self._rule(name).approval_for = checked
+        return self
+
+    def limit(
+        self,
+        name: str,
+        *,
+        max_change: float | None = None,
+        cooldown: int | None = None,
+        sources: Iterable[str] | None = None,
+    ) -> Policy:
+        """Limit how far and how often a knob may be moved.
+
+        Parameters
+        ----------
+        max_change : float, > 1
+            The largest factor, up or down, between old and new value.
+        cooldown : int, optimizer steps
+            From one change until the next.
+        sources : iterable of str, optional
+            For whom; all by default.
+        """
+        if max_change is not None and not (math.isfinite(max_change) and max_change > 1):
+            raise It2nbError(f"max_change={max_change!r} has to be a factor above 1, such as 10")
+        if cooldown is not None and cooldown < 1:
+            raise It2nbError(f"cooldown={cooldown!r} has to be at least 1 step")
+        rule = self._rule(name)
+        rule.max_change, rule.cooldown = max_change, cooldown
+        rule.limits_for = _check_sources(SOURCES if sources is None else sources)
+        return self
+
+    def budget(self, source: str, **limits: float) -> Policy:
+        """Bound what a source may use up: see `Budget`."""
+        _check_sources([source])
+        self._budgets[source] = Budget(**limits)  # type: ignore[arg-type]
+        return self
+
+    def spend(self, source: str, *, tokens: int = 0, cost: float = 0.0) -> None:
+        """Book tokens and money that a controller used. Any thread."""
+        spent = self._spent.setdefault(source, Spending())
+        spent.tokens += tokens
+        spent.cost += cost
+
+    def spent(self, source: str) -> Spending:
+        """What a source has used up so far."""
+        return self._spent.get(source, Spending())
+
+    def _rule(self, name: str) -> Rule:
+        return self._rules.setdefault(name, Rule())
+
+    # --- deciding --------------------------------------------------------------------------
+
+    def judge(
+        self, handle: ActionHandle, spec: ActionSpec, payload: Mapping[str, Any], session: Session
+    ) -> Verdict:
+        """Decide about one request. Changes nothing; any thread."""
+        source = handle.source
+        if source == "replay":
+            return ALLOW
+        knobs = _knobs_of(spec.name, payload, session)
+        names = [spec.name, *knobs]
+        reason = self._why_not(source, names, session)
+        if reason is None:
+            reason = self._over_limit(source, spec.name, payload, session)
+        if reason is None:
+            reason = self._over_budget(source, bool(knobs), session)
+        if reason is not None:
+            return Verdict("reject", reason)
+        if handle.id not in self._approved:
+            for name in ("*", *names):
+                if self._needs_approval(name, source):
+                    return Verdict("wait", f"{source} needs a person's approval for {name}")
+        return ALLOW
+
+    def _why_not(self, source: str, names: list[str], session: Session) -> str | None:
+        forbidden = self._forbidden.get(source, frozenset())
+        for name in names:
+            if "*" in forbidden or any(overlap(name, each) for each in forbidden):
+                return f"{source} may not use {name}"
+            for ruled, rule in list(self._rules.items()):
+                if not overlap(name, ruled):
+                    continue
+                if rule.hidden and source not in ("python", "magic", "guard"):
+                    return f"{ruled} is hidden: only Python may use it"
+                over = rule.locked_until is not None and session.step_count >= rule.locked_until
+                if source in rule.locked_for and not over:
+                    until = f" until step {rule.locked_until}" if rule.locked_until else ""
+                    why = f" ({rule.lock_reason})" if rule.lock_reason else ""
+                    return f"{ruled} is locked for {source}{until}{why}"
+        return None
+
+    def _over_limit(
+        self, source: str, action: str, payload: Mapping[str, Any], session: Session
+    ) -> str | None:
+        for name, value in _asked(action, payload).items():
+            if name not in session.knobs:
+                continue
+            knob = session.knobs[name]
+            for ruled, rule in list(self._rules.items()):
+                if not overlap(knob.name, ruled) or source not in rule.limits_for:
+                    continue
+                last = self._changed_at.get(knob.name)
+                if rule.cooldown is not None and last is not None:
+                    since = session.step_count - last
+                    if 0 <= since < rule.cooldown:
+                        return (
+                            f"{knob.name} was changed at step {last}; its cooldown is "
+                            f"{rule.cooldown} steps, {rule.cooldown - since} are left"
+                        )
+                if rule.max_change is not None:
+                    said = _too_far(knob, value, rule.max_change)
+                    if said is not None:
+                        return said
+        return None
+
+    def _over_budget(self, source: str, changes: bool, session: Session) -> str | None:
+        budget = self._budgets.get(source)
+        if budget is None:
+            return None
+        return budget.exceeded(self.spent(source), changes, session.elapsed_s, source)
+
+    def _needs_approval(self, name: str, source: str) -> bool:
+        return any(
+            source in rule.approval_for and overlap(name, ruled)
+            for ruled, rule in list(self._rules.items())
+        )
+
+    # --- accounting ------------------------------------------------------------------------
+
+    def settled(self, handle: ActionHandle, result: ActionResult, session: Session) -> None:
+        """Account for a result. Training thread, or whoever ends the session."""
+        self._approved.discard(handle.id)
+        if handle.source == "replay":
+            return
+        spent = self._spent.setdefault(handle.source, Spending())
+        spent.requests += 1
+        if not result.ok:
+            return
+        changed = [result.name] if result.name else []
+        if result.type == "batch" and isinstance(result.data, list):
+            changed = [each["name"] for each in result.data]
+        spent.changes += bool(changed)
+        for name in changed:
+            self._changed_at[name] = session.step_count
+            if self.human_lock and handle.source in HUMANS:
+                forever = self.human_lock is True
+                self.lock(
+                    name,
+                    against=CONTROLLERS,
+                    reason=f"set by {handle.actor or handle.source}",
+                    until_step=None if forever else session.step_count + int(self.human_lock),
+                )
+
+    def approve(self, handle: ActionHandle, by: str) -> None:
+        """Let a request pass that waited for approval. Training thread."""
+        self._approved.add(handle.id)
 
     def shown(self, views: list[KnobView]) -> list[KnobView]:
         """Mark locked and confirm-first knobs, leave hidden ones out. Any thread."""
-        return views
+        rules = list(self._rules.items())
+        if not rules:
+            return views
+        kept = []
+        for view in views:
+            own = [rule for ruled, rule in rules if overlap(view.name, ruled)]
+            if any(rule.hidden for rule in own):
+                continue
+            locks = [rule for rule in own if "panel" in rule.locked_for]
+            update: dict[str, Any] = {"confirm": any(rule.confirm for rule in own)}
+            if locks:
+                update |= {"locked": True, "enabled": False}
+                update["reason"] = f"locked ({locks[0].lock_reason or 'policy'})"
+            kept.append(view.model_copy(update=update))
+        return kept
 
-    def approve(self, handle: ActionHandle, by: str) -> None:
-        """A human approved this request: it passes the next time. Training thread."""
+    def describe(self) -> dict[str, Any]:
+        """Say the rules in force and what was used up, as JSON. Any thread."""
+        return {
+            "forbidden": {s: sorted(names) for s, names in self._forbidden.items() if names},
+            "rules": {
+                name: said for name, rule in list(self._rules.items()) if (said := rule.describe())
+            },
+            "budgets": {s: each.describe() for s, each in self._budgets.items()},
+            "spent": {s: each.describe() for s, each in list(self._spent.items())},
+            "approval_timeout_s": self.approval_timeout_s,
+            "human_lock": self.human_lock,
+        }
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether two names concern the same setting: ``lr`` covers ``lr[0]``, and is touched by it."""
+    return one == other or one.startswith(f"{other}[") or other.startswith(f"{one}[")
+
+
+def _check_sources(sources: Iterable[str]) -> frozenset[str]:
+    given = frozenset([sources] if isinstance(sources, str) else sources)
+    unknown = given - set(SOURCES)
+    if unknown:
+        raise It2nbError(f"{sorted(unknown)} are no sources; known: {', '.join(SOURCES)}")
+    return given
+
+
+def _asked(action: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """The knobs and values that a request asks for."""
+    if action == "set_knob" and isinstance(payload.get("name"), str):
+        return {payload["name"]: payload.get("value")}
+    if action == "batch" and isinstance(payload.get("set"), dict):
+        return {str(name): value for name, value in payload["set"].items()}
+    return {}
+
+
+def _knobs_of(action: str, payload: Mapping[str, Any], session: Session) -> list[str]:
+    asked = list(_asked(action, payload))
+    if action == "set_mode":
+        asked = [str(payload.get("name"))]
+    names = []
+    for name in asked:
+        try:
+            names.append(session.knobs[name].name)
+        except KnobError:
+            names.append(name)
+    return names
+
+
+def _too_far(knob: Any, value: Any, factor: float) -> str | None:
+    try:
+        new = knob.coerce(value).value
+        old = knob.value
+    except Rejected:
+        return None  # the handler says what is wrong with it
+    if isinstance(new, bool) or not isinstance(new, (int, float)) or not old:
+        return None
+    ratio = abs(new / old)
+    if 1 / factor <= ratio <= factor * (1 + 1e-12) and (new > 0) is (old > 0):
+        return None
+    return f"{knob.name} may change by a factor of {factor:g} at most: {old!r} to {new!r} is more"
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a request would do, were it served now.
+
+    Attributes
+    ----------
+    verdict : {"allow", "reject", "wait"}
+    status : str
+        The status to expect; ``"applied"`` is no promise, since a setter may still fail.
+    value : any
+        The coerced value, for requests that set a knob.
+    reason : str or None
+    """
+
+    verdict: Literal["allow", "reject", "wait"]
+    status: str
+    value: Any = None
+    before: Any = None
+    reason: str | None = None
+    name: str | None = field(default=None)

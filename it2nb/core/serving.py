@@ -44,7 +44,7 @@ def serve(session: Session, handle: ActionHandle) -> Owed | None:
         What the loop has to do itself; its result then comes later.
     """
     action = handle.action
-    late = _too_late(session, handle)
+    late = too_late(session, handle)
     if late is not None:
         settle(session, handle, *late)
         return None
@@ -63,7 +63,7 @@ def serve(session: Session, handle: ActionHandle) -> Owed | None:
     return _carry_out(session, handle, spec, payload)
 
 
-def _too_late(session: Session, handle: ActionHandle) -> tuple[Status, str] | None:
+def too_late(session: Session, handle: ActionHandle) -> tuple[Status, str] | None:
     """Check expiry and the compare-and-set precondition."""
     action = handle.action
     limit = action.valid_until_step

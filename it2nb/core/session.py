@@ -11,9 +11,6 @@ from pathlib import Path
 from threading import get_ident
 from typing import Any, Literal, NoReturn
 
-from it2nb.core.journal import Journal
-from it2nb.core.metrics import MetricStore
-
 from it2nb.core import builtin, lifetime
 from it2nb.core.actions import ActionRegistry, spec_from
 from it2nb.core.bound import Bound
@@ -23,9 +20,12 @@ from it2nb.core.errors import WrongThread
 from it2nb.core.faults import Fault, guard
 from it2nb.core.gate import Gate
 from it2nb.core.goals import Goal
+from it2nb.core.journal import Journal
 from it2nb.core.knobs import Knob, KnobRegistry
+from it2nb.core.metrics import MetricStore
 from it2nb.core.overview import Pace, overview
-from it2nb.core.policy import Policy
+from it2nb.core.policy import Policy, Preview
+from it2nb.core.preview import foresee
 from it2nb.core.queue import ActionHandle
 from it2nb.core.turns import Turns
 from it2nb.core.wire import Action, ActionResult, Branch, DType, Scale, State, new_id
@@ -397,6 +397,22 @@ class Session:
             payload["mode"] = mode
         handle = self.door.enter(Action(type="set_knob", payload=payload), source)
         return self.gate.brief_wait(handle, timeout)
+
+    def batch(self, values: Mapping[str, Any], *, timeout: float = 5.0) -> Any:
+        """Ask for several knobs at one control point, all or none; see `do`. Any thread."""
+        return self.do("batch", timeout=timeout, set=dict(values))
+
+    def preview(self, action: Action | Mapping[str, Any], *, source: str = "python") -> Preview:
+        """Tell what a request would do now, and change nothing. Any thread."""
+        return foresee(self, action, source)
+
+    def approve(self, action_id: str, by: str = "human") -> bool:
+        """Let a request pass that waits for a person; False when none waits. Any thread."""
+        return self.gate.answer(action_id, True, by)
+
+    def refuse(self, action_id: str, by: str = "human") -> bool:
+        """Reject a request that waits for a person; False when none waits. Any thread."""
+        return self.gate.answer(action_id, False, by)
 
     def pause(self) -> Any:
         """Hold the loop between two steps; see `do`. Any thread."""

@@ -1,0 +1,75 @@
+"""Steer a PyTorch training run from its notebook, and keep a record that can be checked.
+
+Names load when they are first used, so that ``import it2nb`` stays quick and imports neither
+torch nor IPython.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from it2nb._version import __version__
+
+if TYPE_CHECKING:
+    from it2nb.core.control import StepControl, StopTraining
+    from it2nb.core.errors import It2nbError, Rejected
+    from it2nb.core.goals import Accuracy, AverageReward, Goal, ValidationLoss
+    from it2nb.core.knobs import Knob
+    from it2nb.core.lifetime import current, runs
+    from it2nb.core.opened import open
+    from it2nb.core.policy import Policy
+    from it2nb.core.wire import Action, ActionResult, Event
+    from it2nb.notebook.panel import Panel
+    from it2nb.session import TrainingSession
+
+#: Public name: the module that defines it.
+_HOMES = {
+    "Accuracy": "it2nb.core.goals",
+    "Action": "it2nb.core.wire",
+    "ActionResult": "it2nb.core.wire",
+    "AverageReward": "it2nb.core.goals",
+    "Event": "it2nb.core.wire",
+    "Goal": "it2nb.core.goals",
+    "It2nbError": "it2nb.core.errors",
+    "Knob": "it2nb.core.knobs",
+    "Panel": "it2nb.notebook.panel",
+    "Policy": "it2nb.core.policy",
+    "Rejected": "it2nb.core.errors",
+    "StepControl": "it2nb.core.control",
+    "StopTraining": "it2nb.core.control",
+    "TrainingSession": "it2nb.session",
+    "ValidationLoss": "it2nb.core.goals",
+    "current": "it2nb.core.lifetime",
+    "open": "it2nb.core.opened",
+    "runs": "it2nb.core.lifetime",
+}
+
+__all__ = [*_HOMES, "__version__", "load_ipython_extension", "unload_ipython_extension"]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'it2nb' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Register the magics; ``%load_ext it2nb`` calls it."""
+    from it2nb.notebook.magics import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Take the magics away again; a live run goes on."""
+    from it2nb.notebook.magics import unload
+
+    unload(shell)
