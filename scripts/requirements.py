@@ -1,6 +1,7 @@
 """Print what the package and some of its extras need, one requirement a line.
 
     python scripts/requirements.py examples dev
+    python scripts/requirements.py --lowest test     # the oldest versions that are promised
 
 `pip install .[dev]` would build and install the package as well, before its front end is there.
 Standard library only: it runs before anything is installed.
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PYPROJECT = Path(__file__).resolve().parent.parent / "pyproject.toml"
+LOWER_BOUND = re.compile(r"([\w.-]+(?:\[[\w,]+\])?)>=([\d.]+)")
 OWN_EXTRAS = re.compile(r"it2nb\[(.*)\]")
 
 
@@ -35,5 +37,17 @@ def requirements(*extras: str) -> list[str]:
     return sorted({*expand(project["dependencies"]), *expand([f"it2nb[{e}]" for e in extras])})
 
 
+def lowest(line: str) -> str:
+    """Turn a range into its lower end: ``pandas>=2.2`` into ``pandas==2.2``."""
+    bound = LOWER_BOUND.match(line)
+    if bound is None:
+        raise SystemExit(f"{line!r} in pyproject.toml has no lower bound (>=)")
+    return f"{bound[1]}=={bound[2]}"
+
+
 if __name__ == "__main__":
-    print("\n".join(requirements(*sys.argv[1:])))
+    options = {argument for argument in sys.argv[1:] if argument.startswith("-")}
+    if options - {"--lowest"}:
+        sys.exit(f"unknown option: {sorted(options)[0]}; there is --lowest alone")
+    found = requirements(*(argument for argument in sys.argv[1:] if argument not in options))
+    print("\n".join(map(lowest, found) if options else found))
