@@ -39,6 +39,15 @@ class Owed:
 
 
 @dataclass(frozen=True, slots=True)
+class Deferred:
+    """A handler returns it when it gives the result itself, some control points later.
+
+    It keeps ``session.serving`` and calls `it2nb.core.serving.settle` with it, also when the
+    session ends before (``session.on_end``).
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class ActionSpec:
     """One action: a name, typed arguments, a handler.
 

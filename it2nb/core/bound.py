@@ -19,6 +19,13 @@ class Bound:
         ``on_save() -> plain data`` and ``on_load(data)`` for what only the user can save.
     names : dict of int to str
         What the user's variable for an object (by id) is called.
+    stateful : dict of str to object
+        Further objects with ``state_dict`` and ``load_state_dict``, saved and restored with the
+        rest: a replayable loader, a schedule, an EMA.
+    generators : dict of str to generator
+        Random streams that are not global.
+    step_fn : callable, optional
+        ``step_fn(step) -> metrics``, exactly one optimizer update: lets a fork train by itself.
     """
 
     models: list[Any] = field(default_factory=list)
@@ -28,6 +35,9 @@ class Bound:
     on_save: list[Callable[[], Any]] = field(default_factory=list)
     on_load: list[Callable[[Any], Any]] = field(default_factory=list)
     names: dict[int, str] = field(default_factory=dict)
+    stateful: dict[str, Any] = field(default_factory=dict)
+    generators: dict[str, Any] = field(default_factory=dict)
+    step_fn: Callable[[int], Any] | None = None
 
     def add(
         self, model: Any, optimizers: Sequence[Any], schedulers: Sequence[Any], scaler: Any

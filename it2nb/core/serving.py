@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from it2nb.core.actions import ActionSpec, Owed
+from it2nb.core.actions import ActionSpec, Deferred, Owed
 from it2nb.core.errors import Rejected, UnknownAction
 from it2nb.core.faults import guard
 from it2nb.core.knobs import Outcome, shown
@@ -140,6 +140,8 @@ def _carry_out(
         )
     elif isinstance(data, Owed):
         return data
+    elif isinstance(data, Deferred):
+        return None
     elif isinstance(data, KnobChange):
         _settle_change(session, handle, data)
     else:
