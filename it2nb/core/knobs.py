@@ -315,6 +315,8 @@ class Knob:
                 now = self.value
             if mode is not None and self.set_mode is not None:
                 self.set_mode(mode)
+        with guard(f"get of {self.name}"):
+            now = self.value
         if second:
             reason = f"the setter raised {fault.error}; putting it back failed: {second.error}"
         elif _equal(now, before):

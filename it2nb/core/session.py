@@ -20,6 +20,7 @@ from it2nb.core.errors import WrongThread
 from it2nb.core.faults import Fault, guard
 from it2nb.core.gate import Gate
 from it2nb.core.goals import Goal
+from it2nb.core.guards import Condition, Guard
 from it2nb.core.journal import Journal
 from it2nb.core.knobs import Knob, KnobRegistry
 from it2nb.core.metrics import MetricStore
@@ -548,6 +549,12 @@ class Session:
         """
         return self.turns.add(steps, function, name or getattr(function, "__name__", "turn"))
 
+    def guard(self, condition: Condition, do: Any = "note", *, cooldown: int = 100) -> Guard:
+        """Watch a condition at every control point; see `Guard`. Any thread."""
+        watcher = Guard(condition, do, cooldown=cooldown)
+        self.every(1, watcher, name=f"guard {type(condition).__name__}")
+        return watcher
+
     def before_change(self, function: Callable[[ActionHandle], Any]) -> Callable[[], None]:
         """Call `function(handle)` before each request that may change the run is carried out."""
         return self.turns.add_before(function)
@@ -672,9 +679,15 @@ class Session:
 
     def warn(self, text: str) -> None:
         """Tell people something, once: a row, and a line in the panel. Any thread."""
-        if text not in self.warnings and len(self.warnings) < 50:
-            self.warnings.append(text)
+        if text not in self.warnings:
+            self.alert(text)
             self.emit("note", {"text": text, "level": "warning"})
+
+    def alert(self, text: str) -> None:
+        """Show a line in the panel; whoever alerts has written a row of its own. Any thread."""
+        if text not in self.warnings:
+            self.warnings.append(text)
+            del self.warnings[:-50]
 
     def report(self, fault: Fault) -> None:
         """Record a fault in steering; the training goes on. Any thread."""
@@ -688,9 +701,7 @@ class Session:
                     "traceback": fault.traceback[-2000:],
                 },
             )
-        text = f"{fault.where}: {fault.error}"
-        if text not in self.warnings and len(self.warnings) < 50:
-            self.warnings.append(text)
+        self.alert(f"{fault.where}: {fault.error}")
 
     # --- for the parts of the session ------------------------------------------------------
 
@@ -735,10 +746,14 @@ class Session:
         self.metrics.record(self._step, numbers, self.t, self._branch_id, self._round)
         return found
 
-    def fork_branch(self, step: int, reason: str) -> Branch:
-        """Open a branch that begins after `step` of the present one. Training thread."""
+    def fork_branch(self, step: int, reason: str, parent: int | None = None) -> Branch:
+        """Open a branch that begins after `step` of the present one, or of `parent`.
+
+        Training thread.
+        """
+        parent = self._branch_id if parent is None else parent
         branch = Branch(
-            id=len(self._branches), parent=self._branch_id, step=step, round=self._round,
+            id=len(self._branches), parent=parent, step=step, round=self._round,
             reason=reason,
         )  # fmt: skip
         self._branches.append(branch)

@@ -1,0 +1,764 @@
+"""The session: one request, one result, at a control point, whatever happens."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import math
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import weakref
+from typing import Any
+
+import pytest
+
+from it2nb.core.control import CONTINUE, StopTraining
+from it2nb.core.errors import Rejected, WrongThread
+from it2nb.core.session import Session
+from it2nb.core.wire import Action, ActionResult
+from tests.core.driving import LIMIT_S, Loop, until
+
+
+def made(**options: Any) -> tuple[dict[str, Any], Session]:
+    cell: dict[str, Any] = {"lr": 0.1}
+    session = Session(directory="it2runs", **options)
+    session.register_knob(
+        "lr", lambda: cell["lr"], lambda v: cell.__setitem__("lr", v), min=0.0, max=1.0
+    )
+    return cell, session
+
+
+def rows(session: Session, kind: str) -> list[dict[str, Any]]:
+    return [event.payload for event in session.journal.since(0) if event.type == kind]
+
+
+# --- rule 1: only the training thread changes the run, and only at a control point -------------
+
+
+def test_rule_1_setters_run_on_the_training_thread_at_a_control_point_only() -> None:
+    cell, session = made()
+    where: list[str] = []
+
+    def put(value: float) -> None:
+        where.append(threading.current_thread().name)
+        cell["wd"] = value
+
+    cell["wd"] = 0.0
+    session.register_knob("wd", lambda: cell["wd"], put)
+    loop = Loop(session, read=lambda: cell["wd"])
+    loop.advance()
+    handle = session.submit(Action(type="set_knob", payload={"name": "wd", "value": 0.5}))
+    assert cell["wd"] == 0.0 and not handle.done()
+    loop.advance()
+    assert handle.result(LIMIT_S).status == "applied"
+    loop.advance()
+    loop.finish()
+    assert loop.used == [0.0, 0.0, 0.5]
+    assert where == ["training"]
+
+
+def test_rule_1_a_control_point_on_another_thread_is_refused() -> None:
+    _, session = made()
+    loop = Loop(session)
+    loop.advance()
+    with pytest.raises(WrongThread, match="training"):
+        session.step({"loss": 1.0})
+    with pytest.raises(WrongThread):
+        session.record({"loss": 1.0})
+    loop.finish()
+
+
+# --- rule 2: every request gets exactly one result ---------------------------------------------
+
+
+def test_rule_2_a_second_request_with_a_used_id_is_not_run_again() -> None:
+    cell, session = made()
+    loop = Loop(session)
+    loop.advance()
+    action = Action(type="set_knob", payload={"name": "lr", "value": 0.5}, id="once")
+    first = session.submit(action)
+    loop.advance()
+    cell["lr"] = 0.3
+    second = session.submit(action)
+    other_entry = session.submit({"type": "stop", "payload": {}, "id": "once"}, source="panel")
+    loop.advance()
+    assert second.result(0) is first.result(0) is other_entry.result(0)
+    assert cell["lr"] == 0.3
+    assert session.status == "running"
+    loop.finish()
+    assert len(rows(session, "action_result")) == 1
+
+
+@pytest.mark.parametrize("how", ["finish", "raise", "stop", "end"])
+def test_rule_2_however_the_run_ends_what_waits_gets_a_result(how: str) -> None:
+    _, session = made()
+    handles: list[Any] = []
+
+    def ask() -> None:
+        handles.extend(
+            session.submit(Action(type="set_knob", payload={"name": "lr", "value": 0.5}))
+            for _ in range(3)
+        )
+
+    def train() -> None:
+        with session.run():
+            session.step()
+            if how == "stop":
+                session.submit(Action(type="stop"))
+            ask()
+            if how == "raise":
+                raise ValueError("boom")
+            if how == "stop":
+                assert session.step().stop
+
+    if how == "raise":
+        with pytest.raises(ValueError, match="boom"):
+            train()
+    elif how == "end":
+        session.start()
+        ask()
+        session.end()
+    else:
+        train()
+    results = [handle.result(0) for handle in handles]
+    assert [each.status for each in results] == ["cancelled"] * 3
+    late = session.submit(Action(type="pause"))
+    assert late.result(0).status == "rejected"
+    assert "over" in (late.result(0).reason or "")
+    ids = [row["id"] for row in rows(session, "action_result")]
+    assert len(ids) == len(set(ids))
+
+
+def test_rule_2_a_handler_that_raises_has_failed_and_training_goes_on() -> None:
+    _, session = made()
+
+    @session.action("explode")
+    def explode() -> None:
+        raise RuntimeError("inside")
+
+    with session.run():
+        session.step()
+        result = session.submit(Action(type="explode"), wait=True)
+        assert session.step() is CONTINUE
+    assert (result.status, result.error) == ("failed", "RuntimeError: inside")
+    assert session.status == "finished"
+
+
+def test_rule_2_a_process_that_exits_in_good_order_seals_the_journal(tmp_path: Any) -> None:
+    script = (
+        "from it2nb.core.session import Session\n"
+        "s = Session(directory='it2runs', run_id='r')\n"
+        "s.register_knob('x', lambda: 0.0, lambda v: None)\n"
+        "s.step({'loss': 1.0})\n"
+        "s.submit({'type': 'pause'})\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path, timeout=60)
+    from it2nb.core.opened import open as open_run
+
+    opened = open_run(tmp_path / "it2runs" / "r" / "journal.jsonl")
+    statuses = [
+        event.payload["status"] for event in opened.since(0) if event.type == "action_result"
+    ]
+    assert statuses == ["cancelled"]
+    opened.verify()
+
+
+def test_a_request_can_be_taken_back_before_it_was_served() -> None:
+    cell, session = made()
+    with session.run():
+        session.step()
+        handle = session.submit(Action(type="set_knob", payload={"name": "lr", "value": 0.5}))
+        assert handle.cancel()
+        assert not handle.cancel()
+        session.step()
+    assert handle.result(0).status == "cancelled"
+    assert cell["lr"] == 0.1
+
+
+def test_a_full_queue_is_a_clear_rejection() -> None:
+    _, session = made(queue_size=2)
+    with session.run():
+        session.step()
+        handles = [session.submit(Action(type="pause")) for _ in range(3)]
+        assert handles[2].result(0).status == "rejected"
+        assert "queue is full" in str(handles[2].result(0).reason)
+        session.submit(Action(type="resume"))
+
+
+# --- rule 3: a result is sent when the thing is done -------------------------------------------
+
+
+def test_rule_3_an_evaluation_by_function_carries_its_metrics() -> None:
+    _, session = made()
+    session.on_evaluate(lambda: {"val_loss": 0.25})
+    with session.run():
+        session.step({"loss": 1.0})
+        result = session.submit(Action(type="evaluate"), wait=True)
+        assert result.status == "applied"
+        assert result.data == {"val_loss": 0.25}
+    assert session.metrics.latest()["val_loss"] == (1, 0.25)
+
+
+def test_rule_3_what_the_loop_does_itself_is_applied_when_it_reports_it() -> None:
+    _, session = made()
+    with session.run():
+        session.step()
+        wanted = [
+            session.submit(Action(type="evaluate")),
+            session.submit(Action(type="save_checkpoint", payload={"tag": "best"})),
+            session.submit(Action(type="load_checkpoint", payload={"path": "a.pt"})),
+            session.submit(Action(type="reset_module", payload={"name": "head"})),
+        ]
+        control = session.step()
+        assert not any(each.done() for each in wanted)
+        assert (control.evaluate, control.save, control.tag) == (True, True, "best")
+        assert (control.load, control.reload_required, control.reset) == ("a.pt", True, ("head",))
+        session.report_eval({"val_loss": 0.5})
+        session.checkpoint_saved("x.pt", tag=control.tag)
+        session.checkpoint_loaded("a.pt")
+        session.module_reset("head")
+        session.step()
+    assert [each.result(0).status for each in wanted] == ["applied"] * 4
+    assert wanted[0].result(0).data == {"val_loss": 0.5}
+    assert wanted[1].result(0).data["path"] == "x.pt"
+
+
+def test_rule_3_what_the_loop_did_not_do_has_failed_at_its_next_control_point() -> None:
+    _, session = made()
+    with session.run():
+        session.step()
+        wanted = session.submit(Action(type="evaluate"))
+        assert session.step().evaluate
+        session.step()
+        result = wanted.result(0)
+        assert result.status == "failed"
+        assert "the loop did not do it" in str(result.reason)
+
+
+def test_rule_3_in_a_loop_that_never_looks_it_is_rejected_with_the_remedy() -> None:
+    _, session = made()
+    session.honours_control = False
+    with session.run():
+        session.step()
+        result = session.submit(Action(type="evaluate"), wait=True)
+    assert result.status == "rejected"
+    assert "--evaluate" in str(result.reason)
+    schema = next(each for each in session.state().actions if each.name == "evaluate")
+    assert not schema.enabled
+
+
+# --- rule 4: a non-finite number never reaches a setter ----------------------------------------
+
+
+@pytest.mark.parametrize("entry", ["python", "panel", "magic", "http"])
+@pytest.mark.parametrize(
+    "value", [-1, math.nan, math.inf, "0.01", True, None, [0.1], 10**400, {"a": 1}, "abc"]
+)
+def test_c05_c16_rule_4_bad_values_are_rejected_or_clamped_and_training_goes_on(
+    value: Any, entry: str
+) -> None:
+    cell, session = made()
+    with session.run():
+        session.step()
+        result = session.submit(
+            Action(type="set_knob", payload={"name": "lr", "value": value}), source=entry, wait=True
+        )
+        assert math.isfinite(cell["lr"])
+        session.step()
+    if value == -1:
+        assert (result.status, cell["lr"], result.after) == ("clamped", 0.0, 0.0)
+    else:
+        assert (result.status, cell["lr"]) == ("rejected", 0.1)
+        assert result.reason
+        assert (result.before, result.after) == (0.1, 0.1)
+    row = session.journal.requests().iloc[0]
+    assert (row["status"], row["source"], row["name"]) == (result.status, entry, "lr")
+
+
+def test_c05_unknown_knob_and_action_are_rejected_with_the_nearest() -> None:
+    _, session = made()
+    with session.run():
+        session.step()
+        knob = session.submit(
+            Action(type="set_knob", payload={"name": "lrr", "value": 1}), wait=True
+        )
+        action = session.submit({"type": "puase"}, wait=True)
+    assert "did you mean 'lr'" in str(knob.reason)
+    assert "did you mean 'pause'" in str(action.reason)
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"type": 3}, {"type": ""}, {"type": "stop", "payload": []}, "stop", None, 7,
+              {"type": "stop", "id": ""}, {"type": "stop", "id": 5}, {"type": "x" * 500}]
+)  # fmt: skip
+def test_what_is_no_action_at_all_gets_a_rejected_result(asked: Any) -> None:
+    _, session = made()
+    with session.run():
+        session.step()
+        result = session.submit(asked, wait=True)
+        assert result.status == "rejected"
+        assert session.status == "running"
+    assert len(rows(session, "action_result")) == 1
+
+
+def test_an_oversized_payload_is_rejected_with_its_size() -> None:
+    _, session = made()
+    with session.run():
+        session.step()
+        result = session.submit({"type": "note", "payload": {"text": "x" * 20_000}}, wait=True)
+    assert result.status == "rejected"
+    assert "at most 16384" in str(result.reason)
+
+
+# --- rule 5: stop means stop -------------------------------------------------------------------
+
+
+def test_rule_5_a_direct_loop_is_told_and_then_made_to_stop() -> None:
+    _, session = made()
+    with session.run():
+        session.step()
+        session.stop()
+        assert session.step().stop
+        assert session.status == "stopped"
+        with pytest.raises(StopTraining):
+            session.step()
+        with pytest.raises(StopTraining):
+            session.pump()
+    assert session.status == "stopped"
+
+
+def test_rule_5_a_loop_driven_by_hooks_is_stopped_at_once_and_again() -> None:
+    _, session = made()
+    session.honours_control = False
+    steps = 0
+    with session.run():
+        session.step()
+        session.stop()
+        for _ in range(3):
+            try:
+                session.step()
+            except BaseException:  # noqa: BLE001 - a bare except in the user's loop
+                continue
+            steps += 1
+    assert steps == 0
+    assert session.status == "stopped"
+
+
+def test_c57_stop_is_idempotent_before_during_and_after() -> None:
+    _, session = made()
+    assert session.stop() == "created"
+    assert session.stop() == "created"
+    with session.run():
+        assert session.step().stop
+    assert session.stop() == "stopped"
+    assert session.stop() == "stopped"
+    _, other = made()
+    loop = Loop(other)
+    loop.advance()
+    other.stop()
+    loop.advance()
+    loop.thread.join(LIMIT_S)
+    assert other.status == "stopped"
+
+
+# --- rule 6: a fault in steering never ends the training ---------------------------------------
+
+
+def test_rule_6_faults_at_every_boundary_are_rows_and_the_run_goes_on() -> None:
+    _, session = made()
+
+    def boom(*_: Any) -> Any:
+        raise RuntimeError("boom")
+
+    session.register_knob("broken", boom, boom)
+    session.every(1, boom)
+    session.before_change(boom)
+    session.on_end(boom)
+    session.on_evaluate(boom)
+    with session.run():
+        for _ in range(5):
+            session.step({"loss": 0.5, "odd": object(), "text": "three"})
+        assert session.submit(Action(type="evaluate"), wait=True).status == "failed"
+        assert (
+            session.submit(
+                Action(type="set_knob", payload={"name": "broken", "value": 1.0}), wait=True
+            ).status
+            == "failed"
+        )
+        assert session.state().step == 5
+    assert session.status == "finished"
+    assert any("boom" in row["text"] for row in rows(session, "note"))
+
+
+# --- rule 7: nothing acknowledged is lost ------------------------------------------------------
+
+
+def test_rule_7_nobody_sees_a_result_before_its_write_has_returned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, session = made()
+    loop = Loop(session)
+    loop.advance()
+    mailbox = session.subscribe()
+    handle = session.submit(Action(type="set_knob", payload={"name": "lr", "value": 0.5}))
+    reached, release = threading.Event(), threading.Event()
+    write = os.write
+
+    def slow(fd: int, data: Any) -> int:
+        if b"action_result" in bytes(data):
+            reached.set()
+            assert release.wait(LIMIT_S)
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", slow)
+    loop.advance(wait=False)
+    assert reached.wait(LIMIT_S)
+    assert not handle.done()
+    assert handle.status == "pending"
+    assert "action_result" not in [event.type for event in mailbox.drain()]
+    release.set()
+    loop.came_back()
+    assert handle.result(LIMIT_S).durable
+    until(lambda: "action_result" in [event.type for event in mailbox.drain()])
+    loop.finish()
+
+
+def test_rule_7_a_full_disk_costs_durability_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cell, session = made()
+    write = os.write
+    full = threading.Event()
+
+    def limited(fd: int, data: Any) -> int:
+        if full.is_set():
+            write(fd, bytes(data)[:7])  # the disk fills up in mid-line
+            raise OSError(28, "No space left on device")
+        return write(fd, data)
+
+    with session.run():
+        session.step({"loss": 1.0})
+        monkeypatch.setattr(os, "write", limited)
+        full.set()
+        result = session.submit(
+            Action(type="set_knob", payload={"name": "lr", "value": 0.5}), wait=True
+        )
+        assert (result.status, result.durable, cell["lr"]) == ("applied", False, 0.5)
+        session.step({"loss": 0.5})
+        assert session.state().degraded
+        full.clear()
+        session.step({"loss": 0.4})
+    from it2nb.core.opened import open as open_run
+
+    assert session.path is not None
+    open_run(session.path).verify()
+
+
+# --- rule 8: memory and time don't grow --------------------------------------------------------
+
+
+def test_rule_8_a_control_point_with_nothing_asked_returns_one_shared_object() -> None:
+    _, session = made()
+    with session.run():
+        session.step()
+        assert session.step({"loss": 1.0}) is session.pump() is CONTINUE
+
+
+# --- pause ------------------------------------------------------------------------------------
+
+
+def test_c03_an_edit_while_paused_holds_for_the_first_step_after_resume() -> None:
+    cell, session = made()
+    loop = Loop(session, read=lambda: cell["lr"])
+    loop.advance(2)
+    pause = session.submit(Action(type="pause"))
+    loop.advance(wait=False)
+    assert pause.result(LIMIT_S).status == "applied"
+    assert session.status == "paused"
+    count = session.step_count
+    result = session.set("lr", 0.01, timeout=LIMIT_S)
+    assert isinstance(result, ActionResult) and result.status == "applied"
+    assert session.step_count == count == 3
+    assert session.resume().status == "applied"
+    loop.came_back()
+    loop.advance(3)
+    loop.finish()
+    assert loop.used == [0.1, 0.1, 0.1, 0.01, 0.01, 0.01]
+
+
+def test_c04_stop_while_paused_lets_no_step_through_and_loses_nothing() -> None:
+    cell, session = made()
+    session.on_evaluate(lambda: {"val_loss": 1.0})
+    loop = Loop(session, read=lambda: cell["lr"])
+    loop.advance(4)
+    session.submit(Action(type="pause"))
+    loop.advance(wait=False)
+    until(lambda: session.status == "paused")
+    asked = [
+        session.submit(Action(type="evaluate")),
+        session.submit(Action(type="save_checkpoint")),
+        session.submit(Action(type="stop")),
+        session.submit(Action(type="set_knob", payload={"name": "lr", "value": 0.9})),
+    ]
+    assert session.wait(LIMIT_S) == "stopped"
+    assert session.step_count == 5 == len(loop.used)
+    statuses = [each.result(0).status for each in asked]
+    assert statuses == ["applied", "failed", "applied", "cancelled"] or statuses == [
+        "applied", "failed", "applied", "rejected",
+    ]  # fmt: skip
+    assert cell["lr"] == 0.1
+    requests = session.journal.requests()
+    assert set(requests["status"]) <= {"applied", "failed", "cancelled", "rejected"}
+    assert len(requests) == 5
+
+
+# --- late and stale ---------------------------------------------------------------------------
+
+
+def test_too_late_is_expired_and_overtaken_is_stale() -> None:
+    cell, session = made()
+    payload = {"name": "lr", "value": 0.5}
+    with session.run():
+        session.step(step=10)
+        late = session.submit(
+            Action(type="set_knob", payload=payload, valid_until_step=9), wait=True
+        )
+        stale = session.submit(
+            Action(type="set_knob", payload=payload, expect={"lr": 0.2}), wait=True
+        )
+        good = session.submit(
+            Action(type="set_knob", payload=payload, valid_until_step=10,
+                   expect={"lr": 0.1, "step": 10, "branch_id": 0}),
+            wait=True,
+        )  # fmt: skip
+        odd = session.submit(Action(type="pause", expect={"nothing": 1}), wait=True)
+    assert late.status == "expired"
+    assert (stale.status, stale.reason) == ("rejected", "stale: expected lr = 0.2, but it is 0.1")
+    assert good.status == "applied"
+    assert odd.status == "rejected"
+    assert cell["lr"] == 0.5
+
+
+def test_a_batch_is_all_or_none_in_order_with_one_id() -> None:
+    cell, session = made()
+    seen: list[tuple[str, float]] = []
+    for name in ("a", "b"):
+        cell[name] = 0.0
+
+        def put(value: float, name: str = name) -> None:
+            if value == 13.0:
+                raise ValueError("unlucky")
+            seen.append((name, value))
+            cell[name] = value
+
+        session.register_knob(name, lambda name=name: cell[name], put)  # type: ignore[misc]
+    with session.run():
+        session.step()
+        good = session.submit(
+            Action(type="batch", payload={"set": {"b": 1.0, "a": 2.0}}), wait=True
+        )
+        bad = session.submit(Action(type="batch", payload={"set": {"a": 5.0, "b": "x"}}), wait=True)
+        broken = session.submit(
+            Action(type="batch", payload={"set": {"a": 5.0, "b": 13.0}}), wait=True
+        )
+    assert good.status == "applied"
+    assert [each["name"] for each in good.data] == ["b", "a"]
+    assert seen[:2] == [("b", 1.0), ("a", 2.0)]
+    assert bad.status == "rejected" and "nothing was set" in str(bad.reason)
+    assert broken.status == "failed" and "put back: a" in str(broken.reason)
+    assert (cell["a"], cell["b"]) == (2.0, 1.0)
+
+
+# --- steps and branches -------------------------------------------------------------------------
+
+
+def test_c13_a_step_number_that_goes_back_opens_a_branch_and_drops_nothing() -> None:
+    _, session = made()
+    with session.run():
+        for step in range(1, 31):
+            session.step({"loss": 1.0}, step=step)
+        for step in range(11, 41):
+            session.step({"loss": 0.5}, step=step)
+    frame = session.metrics.frame()
+    assert len(frame) == 60
+    assert not frame.duplicated(["branch_id", "step"]).any()
+    assert list(frame["branch_id"].unique()) == [0, 1]
+    assert (session.branches[1].parent, session.branches[1].step) == (0, 10)
+    events = [event for event in session.journal.since(0) if event.type == "metrics"]
+    assert len(events) == 60
+
+
+def test_two_metrics_logged_for_one_step_from_two_places_are_one_row() -> None:
+    _, session = made()
+    with session.run():
+        session.step({"loss": 1.0}, step=1)
+        session.step({"acc": 0.5}, step=1, act=False)
+        session.record({"val": 2.0})
+    frame = session.metrics.frame()
+    assert len(frame) == 1
+    assert frame.loc[0, ["loss", "acc", "val"]].tolist() == [1.0, 0.5, 2.0]
+
+
+# --- waiting ------------------------------------------------------------------------------------
+
+
+def test_wait_times_out_without_ending_the_run_and_raises_what_the_loop_raised() -> None:
+    _, session = made()
+    loop = Loop(session)
+    loop.advance()
+    with pytest.raises(TimeoutError, match="it goes on"):
+        session.wait(0.01)
+    assert session.status == "running"
+    loop.finish()
+    assert session.wait(LIMIT_S) == "finished"
+
+    _, other = made()
+
+    def train() -> None:
+        with pytest.raises(ValueError), other.run():
+            other.step()
+            raise ValueError("boom")
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    with pytest.raises(ValueError, match="boom"):
+        other.wait(LIMIT_S)
+    thread.join(LIMIT_S)
+    assert (other.status, other.error) == ("failed", "ValueError: boom")
+
+
+def test_a_handler_may_ask_for_more_and_get_its_result_at_once() -> None:
+    cell, session = made()
+
+    @session.action("halve")
+    def halve(session: Session) -> Any:
+        return session.set("lr", cell["lr"] / 2).after
+
+    with session.run():
+        session.step()
+        result = session.submit(Action(type="halve"), wait=True)
+    assert (result.status, result.data, cell["lr"]) == ("applied", 0.05, 0.05)
+
+
+def test_set_on_the_training_thread_is_served_at_its_next_control_point() -> None:
+    cell, session = made()
+    with session.run():
+        session.step()
+        handle = session.set("lr", 0.5)
+        assert (handle.status, cell["lr"]) == ("pending", 0.1)
+        session.step()
+        assert (handle.status, cell["lr"]) == ("applied", 0.5)
+
+
+# --- actions ------------------------------------------------------------------------------------
+
+
+def test_the_papers_way_of_declaring_actions_works() -> None:
+    _, session = made()
+    seen: list[Any] = []
+
+    @session.action("switch_dataset", "Switch the active dataset", ["name"])
+    def switch_dataset(payload: dict[str, Any], session: Session) -> dict[str, Any]:
+        seen.append(payload["name"])
+        return {"now": payload["name"]}
+
+    with session.run():
+        session.step()
+        good = session.submit(Action(type="switch_dataset", payload={"name": "b"}), wait=True)
+        bad = session.submit(Action(type="switch_dataset"), wait=True)
+    assert (good.status, good.data, seen) == ("applied", {"now": "b"}, ["b"])
+    assert bad.status == "rejected"
+
+
+def test_a_handler_may_reject_with_a_reason() -> None:
+    _, session = made()
+
+    @session.action("maybe")
+    def maybe(n: int) -> None:
+        raise Rejected("not today")
+
+    with session.run():
+        session.step()
+        result = session.submit(Action(type="maybe", payload={"n": 1}), wait=True)
+        wrong = session.submit(Action(type="maybe", payload={"n": "1"}), wait=True)
+    assert (result.status, result.reason) == ("rejected", "not today")
+    assert wrong.status == "rejected" and "n:" in str(wrong.reason)
+
+
+# --- identity -----------------------------------------------------------------------------------
+
+
+def test_a_deep_copy_is_the_session_itself_and_pickle_explains_itself() -> None:
+    _, session = made()
+    assert copy.deepcopy({"s": session})["s"] is session
+    assert copy.copy(session) is session
+    with pytest.raises(TypeError, match=r"it2nb\.open"):
+        pickle.dumps(session)
+
+
+def test_a_forked_child_is_inert(tmp_path: Any) -> None:
+    _, session = made()
+    with session.run():
+        session.step({"loss": 1.0})
+        before = session.path.read_bytes() if session.path else b""
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                control = session.step({"loss": 2.0})
+                session.emit("note", {"text": "from the child"})
+                code = 0 if control is CONTINUE else 2
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert session.path is not None and session.path.read_bytes() == before
+        session.step({"loss": 3.0})
+
+
+def test_c77_a_failed_run_keeps_text_and_not_the_frames_of_the_loop() -> None:
+    class Big:
+        pass
+
+    _, session = made()
+
+    def train() -> weakref.ref[Big]:
+        big = Big()
+        ref = weakref.ref(big)
+        with session.run():
+            session.step()
+            raise ValueError("boom")
+        return ref
+
+    refs: list[weakref.ref[Any]] = []
+
+    def outer() -> None:
+        big = Big()
+        refs.append(weakref.ref(big))
+        try:
+            with session.run():
+                session.step()
+                raise ValueError("boom")
+        except ValueError:
+            pass
+
+    outer()
+    gc.collect()
+    assert refs[0]() is None
+    assert session.error == "ValueError: boom"
+
+
+def test_prefix_reads_of_state_never_raise_while_training_runs() -> None:
+    _, session = made()
+    loop = Loop(session)
+    loop.advance(20)
+    state = session.state()
+    assert (state.step, state.status) == (20, "running")
+    assert [knob.name for knob in state.knobs] == ["lr"]
+    loop.finish()
+    over = session.state()
+    assert over.status == "finished"
+    assert not any(action.enabled for action in over.actions)
