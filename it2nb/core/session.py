@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import get_ident
 from typing import Any, Literal, NoReturn
@@ -116,8 +117,10 @@ class Session:
         self.warnings: list[str] = []
         self.results: list[ActionResult] = []
         self.serving: ActionHandle | None = None
-        #: Called with seconds while `wait` waits; the notebook serves its comms in it.
+        #: Waits for the end in the place of `wait` and ``await``; the notebook serves its comms
+        #: meanwhile.
         self.waiter: Callable[[Session, float | None], None] | None = None
+        self.awaiter: Callable[[Session], Awaitable[None]] | None = None
 
         self._status: RunStatus = "created"
         self._step = 0
@@ -135,6 +138,7 @@ class Session:
         self._ended = threading.Event()
         self._ending = threading.Lock()
         self._on_end: list[Callable[[], Any]] = []
+        self._when_ended: list[Callable[[], Any]] = []
         self._pace = Pace()
 
         self.journal = Journal(self.path, self.metrics, run=self.run_id, clock=clock, retain=retain)
@@ -308,6 +312,27 @@ class Session:
         """Call `function` once when the session ends, on the thread that ends it."""
         self._on_end.append(function)
         return function
+
+    def when_ended(self, function: Callable[[], Any]) -> Callable[[], None]:
+        """Call `function` once all is over and written, at once if it is so already. Any thread.
+
+        Returns
+        -------
+        callable
+            Takes it back.
+        """
+        with self._ending:
+            over = self._ended.is_set()
+            if not over:
+                self._when_ended.append(function)
+        if over:
+            function()
+
+        def remove() -> None:
+            with self._ending, suppress(ValueError):
+                self._when_ended.remove(function)
+
+        return remove
 
     def bind(
         self,
@@ -602,7 +627,11 @@ class Session:
             with guard("closing the journal", self.report):
                 self.journal.close()
             self._ended.set()
+            waiting, self._when_ended = self._when_ended, []
         lifetime.forget(self)
+        for tell in waiting:
+            with guard(f"when_ended {getattr(tell, '__name__', tell)}", self.report):
+                tell()
 
     @contextmanager
     def run(self) -> Iterator[Session]:
@@ -661,6 +690,11 @@ class Session:
         if self._status == "failed" and self.exception is not None:
             raise self.exception
         return self._status
+
+    def __await__(self) -> Generator[Any, None, RunStatus]:
+        """Wait for the end in an event loop: ``await session``; see `wait`."""
+        yield from (self.awaiter or until_ended)(self).__await__()
+        return self.wait(0)
 
     def subscribe(self, **options: Any) -> Any:
         """Follow the journal; see `Journal.subscribe`. Any thread."""
@@ -813,6 +847,22 @@ class Session:
                 f"session.{what} was called on {threading.current_thread().name!r}; only the "
                 f"training thread may"
             )
+
+
+async def until_ended(session: Session) -> None:
+    """Wait in an event loop until a session has ended."""
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+
+    def tell() -> None:
+        with suppress(RuntimeError):  # the loop may be closed by then
+            loop.call_soon_threadsafe(over.set)
+
+    remove = session.when_ended(tell)
+    try:
+        await over.wait()
+    finally:
+        remove()
 
 
 def _run_id(title: str, now: float) -> str:
