@@ -355,9 +355,14 @@ def _plain(value: Any, path: str, found: dict[str, NonFinite], depth: int) -> JS
     if isinstance(value, bool):
         return bool(value)
     if isinstance(value, (int, float, str)):  # subclasses: enums, numpy floats, live numbers
-        base = float if isinstance(value, float) else int if isinstance(value, int) else str
-        return _plain(base(value), path, found, depth + 1)
+        return _plain(_bare(value), path, found, depth + 1)
     return _foreign(value, path, found, depth)
+
+
+def _bare(value: float | int | str) -> float | int | str:
+    if isinstance(value, str):
+        return str.__str__(value)  # str(an enum) would be its name
+    return float(value) if isinstance(value, float) else int(value)
 
 
 def _key(key: Any) -> str:
