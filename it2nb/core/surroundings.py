@@ -1,0 +1,59 @@
+"""The environment row of a run, and a sample of the machine once in a while."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from typing import TYPE_CHECKING, Any
+
+from it2nb.core.environment import environment
+from it2nb.core.faults import guard
+from it2nb.core.resources import ResourceMeter
+
+if TYPE_CHECKING:
+    from it2nb.core.session import Session
+
+
+class Surroundings:
+    """A thread beside the training: one ``environment`` row, then ``resources`` rows.
+
+    Parameters
+    ----------
+    session : Session
+    every_s : float
+        Seconds between two samples.
+    """
+
+    def __init__(self, session: Session, every_s: float = 30.0) -> None:
+        self._session = session
+        self._every_s = every_s
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="it2nb-surroundings", daemon=True)
+
+    def start(self) -> None:
+        """Begin; ends with the session."""
+        self._session.on_end(self.stop)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take no more samples."""
+        self._over.set()
+
+    def _watch(self) -> None:
+        session = self._session
+        with guard("environment of the run", session.report):
+            session.emit("environment", describe(session))
+        meter = ResourceMeter()
+        while not self._over.wait(self._every_s):
+            with guard("resources of the run", session.report):
+                sample: dict[str, Any] = meter.sample()
+                sample["steps_per_s"] = session.steps_per_s
+                session.emit("resources", sample)
+
+
+def describe(session: Session) -> dict[str, Any]:
+    """Describe Python, packages, machine, git state, seed, and the hash of the run's cell."""
+    found = environment(seed=session.seed)
+    cell = session.source_cell
+    found["cell_sha256"] = None if cell is None else hashlib.sha256(cell.encode()).hexdigest()
+    return found
