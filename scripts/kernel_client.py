@@ -52,7 +52,12 @@ class KernelClient:
         return self._client
 
     async def __aenter__(self) -> Self:
-        await self._manager.start_kernel(cwd=str(self._folder), env=self._env)
+        await self._manager.start_kernel(
+            cwd=str(self._folder),
+            env=self._env,
+            # Else the newest ipykernel warns that loopback is not encrypted.
+            extra_arguments=["--log-level=ERROR"],
+        )
         self._client = self._manager.client()
         self.client.start_channels()
         await self.client.wait_for_ready(timeout=START_S)
@@ -61,26 +66,35 @@ class KernelClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        # First in good order, so that runs write their last rows.
+        await self._manager.shutdown_kernel()
+        self.client.stop_channels()
         if self._reader is not None:
             self._reader.cancel()
-        self.client.stop_channels()
-        await self._manager.shutdown_kernel(now=True)
+            await asyncio.gather(self._reader, return_exceptions=True)
 
     # ------------------------------------------------------------------------------- ask
 
-    async def execute(self, code: str, outputs: list[Any]) -> None:
+    async def execute(self, code: str, outputs: list[Any], *, limit_s: float = 900.0) -> None:
         """Run a cell; its outputs land in ``outputs``, late ones of its threads too.
 
         Raises
         ------
         CellError
             If the cell raised.
+        TimeoutError
+            If it ran longer than ``limit_s`` seconds, or the kernel died in it.
         """
         asked = self.client.execute(code, store_history=True, allow_stdin=False)
         self._outputs[asked] = outputs
         self._idle[asked] = asyncio.Event()
-        reply = await self._reply(asked)
-        await self._idle.pop(asked).wait()
+        async with asyncio.timeout(limit_s):
+            reply = await self._reply(asked)
+            idle = asyncio.create_task(self._idle[asked].wait())
+            assert self._reader is not None
+            await asyncio.wait({idle, self._reader}, return_when=asyncio.FIRST_COMPLETED)
+            if self._reader.done():  # it never ends by itself: show what went wrong in it
+                self._reader.result()
         if reply["content"]["status"] == "error":
             raise CellError("\n".join(reply["content"]["traceback"]))
 
