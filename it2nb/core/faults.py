@@ -6,6 +6,7 @@ values, controllers, trackers, subscribers, panel, disk, sockets) and nowhere el
 
 from __future__ import annotations
 
+import copy
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -71,3 +72,28 @@ def guard(where: str, report: Callable[[Fault], object] | None = None) -> Iterat
             report(fault)
         except Exception as error:
             fault.error += f" (and its report failed: {type(error).__name__}: {error})"
+
+
+def frameless(error: BaseException, text: str) -> BaseException:
+    """Copy an exception without its frames, which would keep models and batches in memory.
+
+    Parameters
+    ----------
+    error : BaseException
+    text : str
+        Its formatted traceback, added as a note.
+
+    Returns
+    -------
+    BaseException
+        Of the same type where it can be copied, else a RuntimeError that says what it was.
+    """
+    twin: BaseException | None = None
+    with guard("copy of an exception"):
+        twin = copy.copy(error)
+    if type(twin) is not type(error):
+        twin = RuntimeError(f"{type(error).__name__}: {error}")
+    assert twin is not None
+    twin.__traceback__ = twin.__cause__ = twin.__context__ = None
+    twin.add_note(text)
+    return twin

@@ -18,7 +18,7 @@ from it2nb.core.bound import Bound
 from it2nb.core.control import CONTINUE, RunStatus, StepControl, StopTraining
 from it2nb.core.door import Door
 from it2nb.core.errors import WrongThread
-from it2nb.core.faults import Fault, guard
+from it2nb.core.faults import Fault, frameless, guard
 from it2nb.core.gate import Gate
 from it2nb.core.goals import Goal
 from it2nb.core.guards import Condition, Guard
@@ -642,7 +642,6 @@ class Session:
         except StopTraining:
             self.finish("stopped")
         except BaseException as error:
-            self.exception = error
             self.fail(error)
             raise
         else:
@@ -652,6 +651,7 @@ class Session:
         """End the run because the loop raised `error`."""
         fault = Fault("training loop")
         fault.catch(error)
+        self.exception = self.exception or frameless(error, fault.traceback)
         self.error_line = line
         self.emit(
             "run_failed",

@@ -22,12 +22,14 @@ class Loop:
         session: Session,
         read: Callable[[], Any] = lambda: None,
         act: Callable[[StepControl], Any] = lambda control: None,
+        loss: Callable[[int], float] = lambda step: 1.0 / step,
     ) -> None:
         self.session = session
         self.used: list[Any] = []
         self.controls: list[StepControl] = []
         self._read = read
         self._act = act
+        self._loss = loss
         self._tickets: SimpleQueue[bool] = SimpleQueue()
         self._passed = threading.Semaphore(0)
         self.thread = threading.Thread(target=self._run, name="training", daemon=True)
@@ -37,7 +39,7 @@ class Loop:
         with self.session.run():
             while self._tickets.get():
                 self.used.append(self._read())  # the "optimizer step" uses this value
-                control = self.session.step({"loss": 1.0 / len(self.used)})
+                control = self.session.step({"loss": self._loss(len(self.used))})
                 self.controls.append(control)
                 self._act(control)
                 self._passed.release()

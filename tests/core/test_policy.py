@@ -228,7 +228,7 @@ def test_replayed_requests_pass_since_they_were_judged_before() -> None:
 
 
 def test_a_preview_tells_value_and_verdict_and_changes_nothing() -> None:
-    cell, session = made(Policy().lock("wd", against=["agent"]).require_approval("lr[0]"))
+    cell, session = made(Policy().lock("wd", against=["agent"]).require_approval("evaluate"))
     with session.run():
         session.step()
         before = session.journal.next_seq
@@ -242,7 +242,8 @@ def test_a_preview_tells_value_and_verdict_and_changes_nothing() -> None:
         assert (clamped.verdict, clamped.status, clamped.value) == ("allow", "clamped", 1.0)
         assert preview("wd", 0.5).reason == "wd is locked for agent"
         assert preview("wd", 0.5, "panel").status == "applied"
-        assert preview("lr[0]", 0.5).verdict == "wait"
+        asked = session.preview(Action(type="evaluate"), source="agent")
+        assert (asked.verdict, asked.status) == ("wait", "waiting")
         assert preview("lr", "x").reason == "'x' is not a number"
         assert session.preview({"type": "puase"}).verdict == "reject"
         assert session.preview({}).verdict == "reject"
