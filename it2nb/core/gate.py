@@ -34,6 +34,9 @@ class Gate:
         self._debts: list[Debt] = []
         self._held: dict[str, Held] = {}
         self._approved: list[tuple[ActionHandle, bool, str]] = []
+        #: While it is set only requests of these types are served, the others wait: the steps
+        #: are of a trial (see `Turns.leave_alone`). Empty: this is no control point at all.
+        self.only: frozenset[str] | None = None
         self._told_stop = False
         self._fresh = True
 
@@ -44,6 +47,8 @@ class Gate:
     def pass_through(self) -> StepControl:
         """Stand at a control point until nothing more is asked. Training thread."""
         session = self._session
+        if self.only is not None and not self.only:
+            return CONTINUE
         if session.stop_requested:
             self._fail_debts()
             if self._told_stop or not session.honours_control:
@@ -67,13 +72,18 @@ class Gate:
         session._attention = False
         self.wake.clear()
         self._settle_approvals()
+        aside: list[ActionHandle] = []
         for _ in range(len(session.queue)):
             if session.stop_requested:
                 break
             handle = session.queue.pop()
             if handle is None:
                 break
-            self._serve(handle)
+            if self.only is not None and handle.action.type not in self.only:
+                aside.append(handle)
+            else:
+                self._serve(handle)
+        session.queue.put_back(aside)
         if session.stop_requested:
             self._refuse_rest()
         if len(session.queue) or session.stop_requested or self._held:

@@ -133,6 +133,14 @@ class RequestQueue:
         self._handles[handle.id] = handle
         self._waiting.append(handle)
 
+    def put_back(self, handles: list[ActionHandle]) -> None:
+        """Let requests that were popped wait on, before all others and in their order."""
+        self._waiting.extendleft(reversed(handles))
+
+    def waits_for(self, kind: str) -> bool:
+        """Whether a request of this type waits. Any thread."""
+        return any(handle.action.type == kind for handle in self._waiting.copy())
+
     def pop(self) -> ActionHandle | None:
         """Take the oldest request. Training thread (or whoever ends the session)."""
         try:

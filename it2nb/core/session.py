@@ -797,6 +797,13 @@ class Session:
         self.emit("branch_forked", branch.model_dump(exclude={"v"}))
         return branch
 
+    def resume_branch(self, branch_id: int, step: int) -> None:
+        """Go on with a branch that was left for a trial. Training thread."""
+        self._branch_id = branch_id
+        self._step = step
+        self.turns.rewind(step)
+        self.emit("branch_resumed", {"id": branch_id, "step": step})
+
     def about_to_apply(self, handle: ActionHandle, spec: Any) -> None:
         """Give the turns before a change their chance."""
         self.turns.run_before(handle, self.report)

@@ -38,6 +38,7 @@ class Turns:
 
     def __init__(self) -> None:
         self.due = NEVER
+        self._alone: Callable[[Session], Any] | None = None
         self._turns: list[Turn] = []
         self._before: list[Callable[[ActionHandle], Any]] = []
 
@@ -63,9 +64,22 @@ class Turns:
 
         return remove
 
+    def leave_alone(self, function: Callable[[Session], Any] | None) -> None:
+        """Give `function` alone its turn, at every step; None gives it back to all.
+
+        For steps of a trial that is taken back afterwards: nobody else should act on what
+        happens in it. Training thread.
+        """
+        self._alone = function
+        self.due = 0
+
     def run_due(self, session: Session) -> None:
         """Call what is due at this step. Training thread."""
         step = session.step_count
+        if self._alone is not None:
+            with guard("trial", session.report):
+                self._alone(session)
+            return
         turns = self._turns
         for turn in turns:
             if turn.due == 0 and step % turn.every != 0:
@@ -75,7 +89,7 @@ class Turns:
                 with guard(turn.name, session.report):
                     turn.function(session)
         if turns is self._turns:
-            self.due = min((turn.due for turn in turns), default=NEVER)
+            self.due = _earliest(turns)
 
     def run_before(self, handle: ActionHandle, report: Callable[[Fault], object]) -> None:
         """Call what wants to see a request first. Training thread."""
@@ -87,4 +101,8 @@ class Turns:
         """The step count went back to `step`: what was due later is due again."""
         for turn in self._turns:
             turn.due = step - step % turn.every + turn.every
-        self.due = min((turn.due for turn in self._turns), default=NEVER)
+        self.due = 0 if self._alone is not None else _earliest(self._turns)
+
+
+def _earliest(turns: list[Turn]) -> int:
+    return min((turn.due for turn in turns), default=NEVER)
