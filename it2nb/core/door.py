@@ -32,7 +32,7 @@ class Door:
         self._closed: str | None = None
         self.queue = RequestQueue(size, self._cancelled)
 
-    def enter(self, asked: Action | Mapping[str, Any], source: str) -> ActionHandle:
+    def enter(self, asked: object, source: str) -> ActionHandle:
         """Take one request; always gives a handle, if only to a `rejected` result."""
         session = self._session
         if source not in SOURCES:
@@ -104,7 +104,7 @@ class Door:
             settle(session, handle, "cancelled", reason)
 
 
-def shape(asked: Action | Mapping[str, Any]) -> tuple[Action, str | None]:
+def shape(asked: object) -> tuple[Action, str | None]:
     """Make an Action of what came in; with the reason when it is none."""
     if isinstance(asked, Action):
         action, wrong = asked, None

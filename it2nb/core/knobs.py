@@ -134,12 +134,14 @@ class Knob:
         self._check()
 
     def _check(self) -> None:
+        get: object = self.get
+        set: object = self.set
         if not 0 < len(str(self.name)) <= 200:
             raise KnobError(f"a knob needs a name of 1 to 200 characters, not {self.name!r}")
-        if not callable(self.get) or not callable(self.set):
+        if not callable(get) or not callable(set):
             raise KnobError(
                 f"{self.name}: get and set have to be callables, not "
-                f"{type(self.get).__name__} and {type(self.set).__name__}; "
+                f"{type(get).__name__} and {type(set).__name__}; "
                 f"for a variable: get=lambda: cfg['x'], set=lambda v: cfg.__setitem__('x', v)"
             )
         if self.dtype not in get_args(DType):
@@ -442,10 +444,11 @@ def plain_value(value: Any, dtype: DType) -> Any:
 def _number(value: Any, dtype: DType) -> float | int:
     if isinstance(value, bool) or type(value).__name__ == "bool_":
         raise Rejected(f"{value!r} is not a number")
+    real: Any = value  # numbers.Real is an ABC that type checkers can't relate to float
     if not isinstance(value, numbers.Real):
         raise Rejected(f"{shown(value)} is not a number")
     try:
-        number: float = float(value)
+        number = float(real)
     except (OverflowError, ValueError) as err:
         raise Rejected(f"{shown(value)} is too large a number") from err
     if math.isnan(number):
@@ -456,13 +459,14 @@ def _number(value: Any, dtype: DType) -> float | int:
         return number
     if number != math.floor(number):
         raise Rejected(f"{value!r} is not a whole number")
-    return int(number) if isinstance(value, float) else int(value)  # type: ignore[call-overload,no-any-return]
+    return int(real)  # not int(number): a large int keeps all its digits
 
 
 def _equal(one: Any, other: Any) -> bool:
+    equal = False
     with guard("comparison of two values"):
-        return bool(one == other) or (one != one and other != other)
-    return False
+        equal = bool(one == other) or bool(one != one and other != other)
+    return equal
 
 
 def _close(one: Any, other: Any) -> bool:

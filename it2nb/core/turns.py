@@ -44,7 +44,7 @@ class Turns:
 
     def add(self, every: int, function: Callable[[Any], Any], name: str) -> Callable[[], None]:
         """Add a function that is due every `every` steps; returns its removal. Any thread."""
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        if type(every) is not int or every < 1:
             raise ActionError(f"every={every!r} has to be a whole number of steps, at least 1")
         turn = Turn(every, function, name, 0)
         self._turns = [*self._turns, turn]
