@@ -35,7 +35,7 @@ lab: $(DONE)/installed
 	$(BIN)/python scripts/lab.py notebooks/01_quickstart.ipynb
 
 demo: $(DONE)/installed
-	$(BIN)/python scripts/demo.py notebooks/01_quickstart.ipynb --out demo-out
+	$(BIN)/python -m scripts.demo notebooks/01_quickstart.ipynb --out demo-out
 
 # ------------------------------------------------------------------------------------ tests
 
@@ -57,7 +57,7 @@ py: $(DONE)/installed $(DONE)/dev
 	IT2NB_WHEEL="$$(ls .cache/wheel/*.whl)" $(BIN)/python -m pytest $(PYTEST)
 
 screenshots: $(DONE)/installed $(DONE)/dev
-	$(BIN)/python scripts/screenshot.py docs
+	$(BIN)/python -m scripts.screenshot docs
 
 # ---------------------------------------------------------------------------------- install
 

@@ -1,6 +1,6 @@
 """Run a notebook without a browser, with a hand on its panel.
 
-    python scripts/demo.py notebooks/01_quickstart.ipynb --out demo-out
+    python -m scripts.demo notebooks/01_quickstart.ipynb --out demo-out
 
 Starts a kernel, runs the notebook cell by cell as JupyterLab would, and while cells run presses
 what a person could press in the panel: the lr slider, a wrong value, pause, resume, evaluate,
@@ -21,8 +21,6 @@ from typing import Any
 from uuid import uuid4
 
 import nbformat
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scripts.kernel_client import CellError, KernelClient
 

@@ -82,11 +82,11 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_notebook(jupyter: JupyterServer, browser: Browser) -> Iterator[OpenWith]:
-    """Write a notebook of these cells, and open it; ends windows and kernels with the test."""
+    """Open a notebook of these cells, or a copy of one; ends windows and kernels with the test."""
     number = count()
 
     def opened(
-        cells: Sequence[str],
+        cells: Sequence[str] | Path,
         *,
         kernel: str = "python3",
         app: App = "lab",
@@ -94,7 +94,10 @@ def open_notebook(jupyter: JupyterServer, browser: Browser) -> Iterator[OpenWith
     ) -> OpenNotebook:
         test = os.environ["PYTEST_CURRENT_TEST"].partition(" ")[0].rpartition("::")[2]
         name = "".join(c if c.isalnum() else "-" for c in test)[:60] + f"-{next(number)}"
-        jupyter.write_notebook(name, cells, kernel=kernel)
+        if isinstance(cells, Path):
+            jupyter.put_notebook(name, cells, kernel=kernel)
+        else:
+            jupyter.write_notebook(name, cells, kernel=kernel)
         return stack.enter_context(OpenNotebook(jupyter, browser, name, app=app, size=size))
 
     with ExitStack() as stack:

@@ -46,6 +46,8 @@ RUN_CELL = """(index) => {
 CELL_IS_DONE = "(index) => window.__runs[index] !== 'running'"
 OUTPUTS = """(index) =>
   window.jupyterapp.shell.currentWidget.content.widgets[index].model.outputs.toJSON()"""
+INDEX_OF = """(id) => window.jupyterapp.shell.currentWidget.content.widgets.findIndex(
+  (cell) => cell.model.id === id)"""
 EXECUTE = "([command, args]) => window.jupyterapp.commands.execute(command, args).then(() => null)"
 
 
@@ -90,6 +92,8 @@ class OpenNotebook:
     app : {"lab", "notebook"}
     size : (int, int)
         Width and height of the window, CSS pixels.
+    scale : float
+        Device pixels to a CSS pixel, for screenshots.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class OpenNotebook:
         *,
         app: App = "lab",
         size: tuple[int, int] = (1400, 1000),
+        scale: float = 1.0,
     ) -> None:
         self.server = server
         self.name = name
@@ -107,7 +112,7 @@ class OpenNotebook:
         self.console: list[str] = []
         self.requests: list[str] = []
         self.context: BrowserContext = browser.new_context(
-            viewport={"width": size[0], "height": size[1]}
+            viewport={"width": size[0], "height": size[1]}, device_scale_factor=scale
         )
         self.context.set_default_timeout(TIMEOUT_MS)
         self.context.on("request", lambda request: self.requests.append(request.url))
@@ -136,6 +141,12 @@ class OpenNotebook:
         page.wait_for_selector(".jp-Notebook .jp-Cell")
         page.wait_for_function(KERNEL_IS_IDLE)
         return page
+
+    def index(self, cell_id: str) -> int:
+        """Return the place of the cell with this id in the notebook file."""
+        found: int = self.page.evaluate(INDEX_OF, cell_id)
+        assert found >= 0, f"no cell has the id {cell_id!r}"
+        return found
 
     def run(self, index: int, *, wait: bool = True) -> None:
         """Run one cell; with ``wait`` until the kernel has finished with it."""

@@ -150,12 +150,23 @@ class JupyterServer:
     def write_notebook(self, name: str, cells: Sequence[str], *, kernel: str = "python3") -> Path:
         """Write ``name``.ipynb with these code cells and return its path."""
         book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+        return self._write(name, book, kernel)
+
+    def put_notebook(self, name: str, source: Path, *, kernel: str = "python3") -> Path:
+        """Copy a notebook without its outputs to ``name``.ipynb and return its path."""
+        book = nbformat.read(source, as_version=4)
+        for cell in book.cells:
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+        return self._write(name, book, kernel)
+
+    def _write(self, name: str, book: Any, kernel: str) -> Path:
         book.metadata.kernelspec = {"name": kernel, "display_name": kernel, "language": "python"}
         path = self.work / f"{name}.ipynb"
         nbformat.write(book, path)
         return path
 
-    def add_kernel(self, name: str, *overlays: Path) -> str:
+    def add_kernel(self, name: str, *overlays: Path, env: dict[str, str] | None = None) -> str:
         """Add a kernel whose import path starts with ``overlays``; return its name."""
         folder = self._home / "data" / "kernels" / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -165,7 +176,7 @@ class JupyterServer:
             "argv": [*argv, "-f", "{connection_file}"],
             "display_name": name,
             "language": "python",
-            "env": {"PYTHONPATH": os.pathsep.join(map(str, paths))},
+            "env": {"PYTHONPATH": os.pathsep.join(map(str, paths)), **(env or {})},
         }
         (folder / "kernel.json").write_text(json.dumps(spec))
         return name

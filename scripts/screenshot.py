@@ -1,0 +1,60 @@
+"""Take the README's picture of the panel from a real run in a real JupyterLab and Chromium.
+
+    python -m scripts.screenshot docs
+
+Writes ``panel.png``. Runs the quickstart with the package that is installed in this interpreter,
+steers it a little, and takes the picture when there is something to see.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import expect, sync_playwright
+
+from tests.browser.harness import OpenNotebook, chromium
+from tests.browser.server import JupyterServer
+
+ROOT = Path(__file__).resolve().parent.parent
+QUICKSTART = ROOT / "notebooks" / "01_quickstart.ipynb"
+
+
+def steer(book: OpenNotebook) -> None:
+    """Run the quickstart's cells up to its pause, with a hand on the panel."""
+    for cell in ("load", "data", "model", "loop", "until"):
+        book.run(book.index(cell))
+    panel = book.panel(book.index("loop"))
+    for name, value in (("lr", "1e-3"), ("shift", "5"), ("weight_decay", "much")):
+        knob = panel.locator(f'.it2-knob[data-knob="{name}"]')
+        knob.locator("input.it2-number").fill(value)
+        knob.locator("input.it2-number").press("Enter")
+        expect(knob.locator(".it2-said")).to_be_visible()
+    for cell in ("set-python", "evaluate"):
+        book.run(book.index(cell))
+
+
+def main(folder: Path) -> None:
+    """Write the pictures into ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as home,
+        JupyterServer(Path(home) / "home") as server,
+        sync_playwright() as playwright,
+        chromium(playwright) as browser,
+    ):
+        server.put_notebook("quickstart", QUICKSTART)
+        with OpenNotebook(server, browser, "quickstart", size=(1280, 1400), scale=1.5) as book:
+            steer(book)
+            panel = book.panel(book.index("loop"))
+            panel.scroll_into_view_if_needed()
+            panel.screenshot(path=folder / "panel.png")
+        server.end_kernels()
+    print(folder / "panel.png")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m scripts.screenshot FOLDER")
+    main(Path(sys.argv[1]))
