@@ -1,0 +1,386 @@
+/** The curves: a plot for each watched metric, with a line where a change came into force. */
+
+import type { ChartDiv, Plotly } from "./chart";
+import { h, setAttribute, setText, show } from "./dom";
+import { latestText } from "./numbers";
+import { figureOf, type Look, readColors } from "./figure";
+import { type Line, lineOf, type Series } from "./series";
+import type { Store } from "./store";
+import type { Curve, Latest, WindowAsk } from "./wire";
+
+/** Share of the page's main thread that drawing may take. */
+const SHARE = 0.06;
+const SLOWEST_MS = 2_000;
+const FASTEST_MS = 120;
+const POINTS = 2_000;
+const SMOOTHING = [0, 0.6, 0.9, 0.97, 0.99];
+
+export interface Hands {
+  watch(names: string[]): void;
+  window(ask: Omit<WindowAsk, "v" | "kind" | "client" | "ask">): number;
+  select(seq: number | null): void;
+  chart(): Promise<Plotly>;
+}
+
+export class Curves {
+  readonly element = h("section", { class: "it2-curves", "aria-label": "Curves" });
+  #chips = h("div", { class: "it2-chips", role: "group", "aria-label": "Metrics shown" });
+  #chipsKey = "";
+  #log = chip("log y", "logarithmic y axis");
+  #axis = chip("x: step", "step or seconds on the x axis");
+  #reset = chip("reset zoom", "show the whole run (double click on a plot)");
+  #smooth = h("select", { class: "it2-chip", "aria-label": "Smoothing" });
+  #plots = h("div", { class: "it2-plots" });
+  #note = h("p", { class: "it2-none", role: "status" });
+  #byName = new Map<string, Plot>();
+  #look: Look = { log: false, axis: "step", smooth: 0.9, zoom: null, selected: null };
+  #plotly: Plotly | null = null;
+  #store: Store | null = null;
+  #asked = -1;
+  #askedAt = 0;
+  #visible = true;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #frame = 0;
+  #costMs = 4;
+  #dirty = new Set<Plot>();
+  #lastRound = 0;
+
+  constructor(
+    private readonly series: Series,
+    private readonly hands: Hands,
+    private readonly signal: AbortSignal,
+  ) {
+    for (const each of SMOOTHING) {
+      this.#smooth.append(h("option", { value: each, text: each === 0 ? "no smoothing" : `smooth ${each}` }));
+    }
+    this.#smooth.value = String(this.#look.smooth);
+    show(this.#reset, false);
+    const bar = h("div", { class: "it2-bar" }, this.#chips, h("span", { class: "it2-spacer" }));
+    bar.append(this.#reset, this.#log, this.#smooth, this.#axis);
+    this.element.append(bar, this.#note, this.#plots);
+    this.#log.addEventListener("click", () => this.#change({ log: !this.#look.log }), { signal });
+    this.#axis.addEventListener("click", () => this.#flipAxis(), { signal });
+    this.#reset.addEventListener("click", () => this.#zoom(null), { signal });
+    this.#smooth.addEventListener(
+      "change",
+      () => this.#change({ smooth: Number(this.#smooth.value) }),
+      { signal },
+    );
+    this.#loadChart();
+    this.#watchSurroundings();
+    signal.addEventListener("abort", () => this.#close(), { once: true });
+  }
+
+  update(store: Store, changed: ReadonlySet<string>): void {
+    const before = this.#store;
+    this.#store = store;
+    this.#updateChips(store);
+    const fresh = before === null || before.watch !== store.watch;
+    if (fresh) this.#arrange(store.watch);
+    for (const [name, plot] of this.#byName) plot.latest(store.head.metrics[name]);
+    const marks = before?.marks !== store.marks || before?.branches !== store.branches;
+    for (const [name, plot] of this.#byName) {
+      if (fresh || marks || changed.has(name)) this.#dirty.add(plot);
+    }
+    this.#refine(false);
+    this.#schedule();
+  }
+
+  /** Take the answer to a zoom; an answer to an older zoom is dropped. */
+  window(ask: number, curves: readonly Curve[], data: Float64Array): void {
+    if (ask !== this.#asked || this.#look.zoom === null) return;
+    const lines = new Map<string, Line[]>();
+    for (const curve of curves) {
+      lines.set(curve.name, [...(lines.get(curve.name) ?? []), lineOf(curve, data)]);
+    }
+    for (const [name, plot] of this.#byName) {
+      plot.zoomed = lines.get(name) ?? [];
+      this.#dirty.add(plot);
+    }
+    this.#schedule();
+  }
+
+  select(seq: number | null): void {
+    this.#change({ selected: seq });
+  }
+
+  // -------------------------------------------------------------------------- parts of it
+
+  #updateChips(store: Store): void {
+    const names = Object.keys(store.head.metrics);
+    for (const name of store.watch) if (!names.includes(name)) names.push(name);
+    const key = JSON.stringify([names, store.watch]);
+    if (key === this.#chipsKey) return;
+    this.#chipsKey = key;
+    const focused = this.#chips.contains(document.activeElement)
+      ? (document.activeElement as HTMLElement).dataset.name
+      : undefined;
+    this.#chips.replaceChildren(
+      ...names.map((name) => {
+        const one = chip(name, `show or hide ${name}`);
+        one.dataset.name = name;
+        setAttribute(one, "aria-pressed", String(store.watch.includes(name)));
+        one.addEventListener("click", () => this.#toggle(name));
+        return one;
+      }),
+    );
+    for (const one of this.#chips.children) {
+      if (focused !== undefined && (one as HTMLElement).dataset.name === focused) {
+        (one as HTMLElement).focus();
+      }
+    }
+  }
+
+  #toggle(name: string): void {
+    const shown = this.#store?.watch ?? [];
+    const next = shown.includes(name) ? shown.filter((each) => each !== name) : [...shown, name];
+    this.hands.watch(next.slice(-12));
+  }
+
+  #arrange(names: readonly string[]): void {
+    for (const [name, plot] of this.#byName) {
+      if (names.includes(name)) continue;
+      plot.close(this.#plotly);
+      this.#dirty.delete(plot);
+      this.#byName.delete(name);
+    }
+    for (const name of names) {
+      if (this.#byName.has(name)) continue;
+      const plot = new Plot(name, {
+        zoom: (range) => this.#zoom(range),
+        select: (seq) => this.hands.select(seq),
+      });
+      this.#byName.set(name, plot);
+    }
+    const wanted = names.flatMap((name) => this.#byName.get(name)?.element ?? []);
+    if (wanted.some((each, at) => this.#plots.children[at] !== each)) {
+      this.#plots.replaceChildren(...wanted);
+    }
+    this.#plots.dataset.count = String(names.length);
+    this.#updateNote();
+  }
+
+  #updateNote(): void {
+    const watching = this.#byName.size > 0;
+    const text = watching
+      ? this.#plotly === null
+        ? this.#noteText
+        : ""
+      : "No metric is shown: they appear with the first step; choose them above.";
+    setText(this.#note, text);
+    show(this.#note, text !== "");
+  }
+
+  #noteText = "";
+
+  #loadChart(): void {
+    const late = setTimeout(() => {
+      this.#noteText = "Waiting for the kernel: the chart library comes when the cell ends.";
+      this.#updateNote();
+    }, 2_000);
+    this.hands.chart().then(
+      (plotly) => {
+        clearTimeout(late);
+        if (this.signal.aborted) return;
+        this.#plotly = plotly;
+        this.#updateNote();
+        for (const plot of this.#byName.values()) this.#dirty.add(plot);
+        this.#schedule();
+      },
+      (error: unknown) => {
+        clearTimeout(late);
+        this.#noteText = `The chart library did not load: ${String(error)}`;
+        this.#updateNote();
+      },
+    );
+  }
+
+  #watchSurroundings(): void {
+    const size = new ResizeObserver(() => {
+      for (const plot of this.#byName.values()) plot.resize(this.#plotly);
+    });
+    size.observe(this.#plots);
+    const seen = new IntersectionObserver((entries) => {
+      this.#visible = entries.at(-1)?.isIntersecting ?? true;
+      this.#schedule();
+    });
+    seen.observe(this.element);
+    // JupyterLab changes its theme under us.
+    const theme = new MutationObserver(() => this.#redraw());
+    for (const node of [document.documentElement, document.body]) {
+      theme.observe(node, {
+        attributes: true,
+        attributeFilter: ["data-jp-theme-name", "data-theme", "class"],
+      });
+    }
+    this.signal.addEventListener("abort", () => {
+      size.disconnect();
+      seen.disconnect();
+      theme.disconnect();
+    });
+  }
+
+  #change(part: Partial<Look>): void {
+    this.#look = { ...this.#look, ...part };
+    setAttribute(this.#log, "aria-pressed", String(this.#look.log));
+    setText(this.#axis, `x: ${this.#look.axis}`);
+    show(this.#reset, this.#look.zoom !== null);
+    this.#redraw();
+  }
+
+  #redraw(): void {
+    for (const plot of this.#byName.values()) {
+      plot.colors = null;
+      this.#dirty.add(plot);
+    }
+    this.#lastRound = 0;
+    this.#schedule();
+  }
+
+  #flipAxis(): void {
+    const axis = this.#look.axis === "step" ? "time" : "step";
+    this.#asked = -1;
+    for (const plot of this.#byName.values()) plot.zoomed = null;
+    this.#change({ axis, zoom: null });
+  }
+
+  #zoom(range: [number, number] | null): void {
+    for (const plot of this.#byName.values()) if (range === null) plot.zoomed = null;
+    this.#asked = -1;
+    this.#change({ zoom: range });
+    this.#refine(true);
+  }
+
+  /** Ask for the points of the zoomed stretch; again while the run still writes into it. */
+  #refine(now: boolean): void {
+    const { zoom, axis } = this.#look;
+    if (zoom === null || this.#store === null) return;
+    const { head, watch } = this.#store;
+    const end = axis === "step" ? head.step : head.elapsed_s;
+    const growing = zoom[1] >= end && head.status === "running";
+    const again = growing && performance.now() - this.#askedAt > 2_000;
+    if (!now && !again) return;
+    this.#askedAt = performance.now();
+    this.#asked = this.hands.window({
+      names: watch.slice(0, 12),
+      axis,
+      lo: zoom[0],
+      hi: zoom[1],
+      points: POINTS,
+    });
+  }
+
+  // ------------------------------------------------------------------------------ drawing
+
+  /** One plot a frame, and a pause after each round that is long enough for its cost. */
+  #schedule(): void {
+    if (this.#dirty.size === 0 || this.#timer !== undefined || this.#frame !== 0) return;
+    if (this.#plotly === null || !this.#visible || this.signal.aborted) return;
+    const pause = Math.min(
+      SLOWEST_MS,
+      Math.max(FASTEST_MS, (this.#costMs * this.#byName.size) / SHARE),
+    );
+    const wait = Math.max(0, this.#lastRound + pause - performance.now());
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      this.#lastRound = performance.now();
+      this.#drawNext([...this.#dirty]);
+    }, wait);
+  }
+
+  #drawNext(round: Plot[]): void {
+    this.#frame = requestAnimationFrame(() => {
+      this.#frame = 0;
+      const plot = round.shift();
+      if (plot !== undefined && this.#plotly !== null && this.#store !== null) {
+        this.#dirty.delete(plot);
+        const began = performance.now();
+        plot.draw(this.#plotly, this.series, this.#store, this.#look);
+        this.#costMs = 0.8 * this.#costMs + 0.2 * (performance.now() - began);
+      }
+      if (round.length > 0) this.#drawNext(round);
+      else this.#schedule();
+    });
+  }
+
+  #close(): void {
+    clearTimeout(this.#timer);
+    cancelAnimationFrame(this.#frame);
+    for (const plot of this.#byName.values()) plot.close(this.#plotly);
+    this.#byName.clear();
+    this.#dirty.clear();
+  }
+}
+
+function chip(text: string, hint: string): HTMLButtonElement {
+  return h("button", { type: "button", class: "it2-chip", text, title: hint });
+}
+
+interface PlotHands {
+  zoom(range: [number, number] | null): void;
+  select(seq: number | null): void;
+}
+
+class Plot {
+  readonly element: HTMLElement;
+  /** Finer points of a zoomed stretch; null shows the whole. */
+  zoomed: Line[] | null = null;
+  colors: ReturnType<typeof readColors> | null = null;
+  #div: ChartDiv = h("div", { class: "it2-plot-area" });
+  #value = h("span", { class: "it2-mono it2-latest" });
+  #wired = false;
+  #width = 0;
+
+  constructor(
+    private readonly name: string,
+    private readonly hands: PlotHands,
+  ) {
+    const head = h("figcaption", { class: "it2-plot-head" }, h("span", { text: name }), this.#value);
+    this.#div.setAttribute("role", "img");
+    this.element = h("figure", { class: "it2-plot" }, head, this.#div);
+    this.element.dataset.metric = name;
+  }
+
+  latest(latest: Latest | undefined): void {
+    setText(this.#value, latestText(latest));
+    setAttribute(this.#value, "data-odd", latest?.nonfinite ?? null);
+    const step = latest === undefined ? "" : ` at step ${latest.step}`;
+    setAttribute(this.#div, "aria-label", `Curve of ${this.name}, ${latestText(latest)}${step}`);
+  }
+
+  draw(plotly: Plotly, series: Series, store: Store, look: Look): void {
+    this.colors ??= readColors(this.#div);
+    const lines = this.zoomed ?? series.lines(this.name);
+    const width = this.#div.clientWidth;
+    const { data, layout, config } = figureOf(lines, store, look, this.colors, width);
+    plotly.react(this.#div, data, layout, config);
+    if (this.#wired) return;
+    this.#wired = true;
+    this.#div.on?.("plotly_relayout", (event) => {
+      const [lo, hi] = [event["xaxis.range[0]"], event["xaxis.range[1]"]];
+      if (typeof lo === "number" && typeof hi === "number") this.hands.zoom([lo, hi]);
+      else if (event["xaxis.autorange"] === true) this.hands.zoom(null);
+    });
+    this.#div.on?.("plotly_doubleclick", () => this.hands.zoom(null));
+    this.#div.on?.("plotly_click", (event) => {
+      const seq = event.points?.map((point) => point.customdata).find((each) => typeof each === "number");
+      if (typeof seq === "number") this.hands.select(seq);
+    });
+    this.#div.on?.("plotly_clickannotation", (event) => {
+      const seq = Number(event.annotation?.name);
+      if (Number.isFinite(seq)) this.hands.select(seq);
+    });
+  }
+
+  resize(plotly: Plotly | null): void {
+    const width = this.#div.clientWidth;
+    if (plotly === null || !this.#wired || width === 0 || width === this.#width) return;
+    this.#width = width;
+    void plotly.Plots.resize(this.#div);
+  }
+
+  close(plotly: Plotly | null): void {
+    if (this.#wired) plotly?.purge(this.#div);
+    this.element.remove();
+  }
+}

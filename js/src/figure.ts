@@ -1,0 +1,297 @@
+/** A metric's lines as a Plotly figure: pure, so that it can be tested without a chart. */
+
+import { type Layout, plain, type Trace } from "./chart";
+import { type Line, smooth } from "./series";
+import type { Store } from "./store";
+import type { Mark } from "./wire";
+
+export interface Look {
+  log: boolean;
+  axis: "step" | "time";
+  /** 0 is off. */
+  smooth: number;
+  zoom: [number, number] | null;
+  /** Seq of the journal row that is pointed out. */
+  selected: number | null;
+}
+
+export interface Colors {
+  line: string;
+  faint: string;
+  grid: string;
+  text: string;
+  bad: string;
+  surface: string;
+  font: string;
+}
+
+/** Marks in view, at most: more would be a wall. */
+const MOST_LINES = 60;
+/** Pixels between the labels of two marks. */
+const LABEL_PX = 64;
+
+/** JupyterLab's colours as the browser resolves them: Plotly knows no CSS variables. */
+export function readColors(element: Element): Colors {
+  const style = getComputedStyle(element);
+  const probe = document.createElement("span");
+  probe.style.display = "none";
+  element.append(probe);
+  const color = (name: string) => {
+    probe.style.color = `var(${name})`;
+    return getComputedStyle(probe).color || "#888";
+  };
+  const colors = {
+    line: color("--it2-brand"),
+    faint: color("--it2-ink3"),
+    grid: color("--it2-line3"),
+    text: color("--it2-ink2"),
+    bad: color("--it2-no"),
+    surface: color("--it2-surface"),
+    font: style.fontFamily,
+  };
+  probe.remove();
+  return colors;
+}
+
+export function figureOf(
+  lines: readonly Line[],
+  store: Pick<Store, "head" | "marks">,
+  look: Look,
+  colors: Colors,
+  width: number,
+): { data: Trace[]; layout: Layout; config: Layout } {
+  const data: Trace[] = [];
+  const odd: { x: number[]; y: number[]; text: string[] } = { x: [], y: [], text: [] };
+  for (const line of lines) {
+    const live = line.branch === store.head.branch_id && line.round === store.head.round;
+    data.push(...tracesOf(line, live, look, colors));
+    collectOdd(line, look, odd);
+  }
+  if (odd.x.length > 0) {
+    data.push({
+      type: "scatter",
+      mode: "markers",
+      ...odd,
+      marker: { color: colors.bad, size: 7, symbol: "x-thin", line: { width: 2, color: colors.bad } },
+      hoverinfo: "text",
+      cliponaxis: false,
+      showlegend: false,
+    });
+  }
+  const marks = marksIn(store, look);
+  if (marks.length > 0) data.push(markTrace(marks, look, colors));
+  return { data, layout: layoutOf(marks, lines, look, colors, width), config: CONFIG };
+}
+
+function tracesOf(line: Line, live: boolean, look: Look, colors: Colors): Trace[] {
+  const x = look.axis === "step" ? line.steps : line.times;
+  const y = line.values.map((value) => (Number.isFinite(value) ? value : null));
+  const color = live ? colors.line : colors.faint;
+  const which = live ? "" : ` · ${line.round > 0 ? `round ${line.round}, ` : ""}branch ${line.branch}`;
+  const unit = look.axis === "step" ? "step %{x:,d}" : "%{x:.1f} s";
+  const base: Trace = {
+    type: "scatter",
+    mode: "lines",
+    x,
+    y,
+    line: { color, width: 1.5, simplify: true },
+    hovertemplate: `%{y:.5~g}<br>${unit}${which}<extra></extra>`,
+    connectgaps: false,
+    showlegend: false,
+  };
+  // A single point has no line to draw.
+  if (x.length === 1) {
+    return [{ ...base, mode: "markers", marker: { color, size: 5, symbol: "circle" } }];
+  }
+  const shade = live ? 1 : 0.55;
+  if (look.smooth === 0) return [{ ...base, opacity: shade }];
+  const averaged = smooth(line.steps, line.values, look.smooth);
+  return [
+    { ...base, opacity: 0.28 * shade, line: { color, width: 1, simplify: true } },
+    { ...base, y: averaged, opacity: shade, line: { color, width: 1.8, simplify: true }, hoverinfo: "skip" },
+  ].map((trace, at) => {
+    if (at === 0) return trace as Trace;
+    const { hovertemplate: _, ...quiet } = trace as Trace;
+    return quiet;
+  });
+}
+
+/** What is no number is a hole in the line, and a cross where it happened. */
+function collectOdd(
+  line: Line,
+  look: Look,
+  odd: { x: number[]; y: number[]; text: string[] },
+): void {
+  const x = look.axis === "step" ? line.steps : line.times;
+  let near = line.values.find((value) => Number.isFinite(value)) ?? (look.log ? 1 : 0);
+  line.values.forEach((value, i) => {
+    if (Number.isFinite(value)) {
+      near = value;
+      return;
+    }
+    // A run that went wrong for good has thousands: the first of each stretch tells.
+    const before = line.values[i - 1];
+    if (before !== undefined && !Number.isFinite(before)) return;
+    odd.x.push(x[i] as number);
+    odd.y.push(near);
+    const kind = Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
+    odd.text.push(`${kind} from step ${line.steps[i]}`);
+  });
+}
+
+export function marksIn(store: Pick<Store, "marks">, look: Look): Mark[] {
+  const { zoom } = look;
+  const at = (mark: Mark) => (look.axis === "step" ? mark.step : mark.t);
+  const seen = zoom === null ? store.marks : store.marks.filter((m) => at(m) >= zoom[0] && at(m) <= zoom[1]);
+  const last = seen.slice(-MOST_LINES);
+  const chosen = seen.find((mark) => mark.seq === look.selected);
+  return chosen === undefined || last.includes(chosen) ? last : [chosen, ...last.slice(1)];
+}
+
+function markTrace(marks: readonly Mark[], look: Look, colors: Colors): Trace {
+  return {
+    type: "scatter",
+    mode: "markers",
+    x: marks.map((mark) => (look.axis === "step" ? mark.step : mark.t)),
+    y: marks.map(() => 1),
+    yaxis: "y2",
+    text: marks.map((mark) => `${plain(mark.label)}<br>step ${mark.step}`),
+    customdata: marks.map((mark) => mark.seq),
+    marker: { color: colors.text, size: 7, symbol: "triangle-down", line: { width: 0 } },
+    hoverinfo: "text",
+    cliponaxis: false,
+    showlegend: false,
+  };
+}
+
+function layoutOf(
+  marks: readonly Mark[],
+  lines: readonly Line[],
+  look: Look,
+  colors: Colors,
+  width: number,
+): Layout {
+  const x = (mark: Mark) => (look.axis === "step" ? mark.step : mark.t);
+  const axis = {
+    gridcolor: colors.grid,
+    linecolor: colors.grid,
+    zeroline: false,
+    tickfont: { size: 10, color: colors.text },
+    fixedrange: false,
+    automargin: false,
+  };
+  return {
+    autosize: true,
+    margin: { l: 46, r: 8, t: 14, b: 20 },
+    paper_bgcolor: "rgba(0,0,0,0)",
+    plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: colors.font, size: 11, color: colors.text },
+    showlegend: false,
+    hovermode: "x",
+    hoverdistance: 12,
+    hoverlabel: {
+      bgcolor: colors.surface,
+      bordercolor: colors.grid,
+      font: { size: 11, color: colors.text, family: colors.font },
+      align: "left",
+    },
+    dragmode: "zoom",
+    uirevision: "it2",
+    xaxis: {
+      ...axis,
+      ...(look.zoom === null ? { autorange: true } : { range: [...look.zoom], autorange: false }),
+      rangemode: "normal",
+      nticks: Math.max(3, Math.floor(width / 90)),
+      tickformat: look.axis === "step" ? ",~r" : "~r",
+      ticksuffix: look.axis === "step" ? "" : " s",
+    },
+    yaxis: {
+      ...axis,
+      autorange: true,
+      type: look.log ? "log" : "linear",
+      fixedrange: true,
+      nticks: 5,
+      exponentformat: "e",
+      tickformat: look.log ? "~g" : "",
+      ...(look.log ? { dtick: undefined } : {}),
+    },
+    yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
+    shapes: marks.map((mark) => {
+      const chosen = mark.seq === look.selected;
+      return {
+        type: "line",
+        xref: "x",
+        yref: "paper",
+        x0: x(mark),
+        x1: x(mark),
+        y0: 0,
+        y1: 1,
+        layer: "below",
+        line: {
+          color: chosen ? colors.line : mark.kind === "guard" ? colors.bad : colors.faint,
+          width: chosen ? 2 : 1,
+          dash: chosen ? "solid" : mark.kind === "change" ? "dot" : "dash",
+        },
+      };
+    }),
+    annotations: labelled(marks, lines, look, width).map((mark) => ({
+      name: String(mark.seq),
+      x: x(mark),
+      y: 1,
+      xref: "x",
+      yref: "paper",
+      text: plain(short(mark.label)),
+      showarrow: false,
+      xanchor: "left",
+      yanchor: "bottom",
+      xshift: 3,
+      yshift: -3,
+      font: {
+        size: 10,
+        color: mark.seq === look.selected ? colors.line : colors.text,
+      },
+      captureevents: true,
+    })),
+  };
+}
+
+/** The marks whose labels have room, the newest and the chosen one first. */
+function labelled(
+  marks: readonly Mark[],
+  lines: readonly Line[],
+  look: Look,
+  width: number,
+): Mark[] {
+  const xs = lines.flatMap((line) => {
+    const column = look.axis === "step" ? line.steps : line.times;
+    return [column[0] ?? 0, column.at(-1) ?? 0];
+  });
+  const [low, high] = look.zoom ?? [Math.min(...xs), Math.max(...xs)];
+  const inner = Math.max(1, width - 54);
+  const px = (mark: Mark) =>
+    ((look.axis === "step" ? mark.step : mark.t) - low) * (inner / Math.max(1e-9, high - low));
+  const taken: number[] = [];
+  const order = [...marks].reverse().sort((a, b) => rank(b, look) - rank(a, look));
+  return order.filter((mark) => {
+    const at = px(mark);
+    if (at < 0 || at > inner - 30 || taken.some((each) => Math.abs(each - at) < LABEL_PX)) return false;
+    taken.push(at);
+    return true;
+  });
+}
+
+function rank(mark: Mark, look: Look): number {
+  return mark.seq === look.selected ? 1 : 0;
+}
+
+function short(label: string): string {
+  return label.length > 18 ? `${label.slice(0, 17)}…` : label;
+}
+
+const CONFIG: Layout = {
+  displayModeBar: false,
+  responsive: false,
+  doubleClick: "reset",
+  showTips: false,
+  scrollZoom: false,
+};

@@ -1,0 +1,270 @@
+/** One session a page, any number of views of it. */
+
+import { Actions } from "./actions";
+import type { Plotly } from "./chart";
+import { Channel } from "./channel";
+import { Curves } from "./curves";
+import { h, setAttribute } from "./dom";
+import { JournalView } from "./journal";
+import { Knobs } from "./knobs";
+import type { Model, Port } from "./port";
+import { Series } from "./series";
+import { Status } from "./status";
+import { EMPTY, type Store } from "./store";
+import css from "./styles.css?inline";
+import type { PanelMessage } from "./wire";
+
+export interface Start {
+  port: Port;
+  client: string;
+  chart(): Promise<unknown>;
+  control: Promise<Model>;
+}
+
+export interface PanelModule {
+  open(start: Start): Session;
+}
+
+/** Texts that tell how long something waits are renewed this often. */
+const TICK_MS = 1_000;
+
+export function open(start: Start): Session {
+  return new Session(start);
+}
+
+export class Session {
+  readonly channel: Channel;
+  readonly series = new Series();
+  #views = new Set<View>();
+  #chart: () => Promise<unknown>;
+  #changed = new Set<string>();
+  #frame = 0;
+  #tick: ReturnType<typeof setInterval> | undefined;
+  #leave = () => {
+    if (this.#views.size > 0) this.channel.bye();
+  };
+  #comeBack = (event: PageTransitionEvent) => {
+    if (event.persisted && this.#views.size > 0) this.channel.hello();
+  };
+
+  constructor({ port, client, chart, control }: Start) {
+    this.#chart = chart;
+    this.channel = new Channel(port, client, EMPTY, (message, data) => this.#receive(message, data));
+    control.then(
+      (model) => {
+        const heard = () => {
+          this.channel.dispatch({ kind: "connected", connected: model.comm_live !== false });
+        };
+        model.on("comm_live_update", heard);
+      },
+      () => undefined,
+    );
+  }
+
+  show(element: HTMLElement, signal: AbortSignal): void {
+    const view = new View(this, element, signal);
+    this.#views.add(view);
+    if (this.#views.size === 1) this.#wake();
+    else if (this.channel.store.synced) view.update(this.channel.store, new Set());
+    signal.addEventListener("abort", () => {
+      this.#views.delete(view);
+      if (this.#views.size === 0) this.#rest();
+    });
+  }
+
+  chart(): Promise<Plotly> {
+    return this.#chart().then((module) => (module as { default: Plotly }).default);
+  }
+
+  close(): void {
+    this.#rest();
+    this.channel.dispatch({ kind: "connected", connected: false });
+    for (const view of this.#views) view.update(this.channel.store, new Set());
+    this.channel.close();
+  }
+
+  #wake(): void {
+    this.channel.hello();
+    this.#tick = setInterval(() => this.#draw(), TICK_MS);
+    window.addEventListener("pagehide", this.#leave);
+    window.addEventListener("pageshow", this.#comeBack);
+  }
+
+  #rest(): void {
+    if (this.#tick === undefined) return;
+    clearInterval(this.#tick);
+    this.#tick = undefined;
+    cancelAnimationFrame(this.#frame);
+    this.#frame = 0;
+    window.removeEventListener("pagehide", this.#leave);
+    window.removeEventListener("pageshow", this.#comeBack);
+    this.channel.bye();
+  }
+
+  #receive(message: PanelMessage | null, data: Float64Array): void {
+    switch (message?.kind) {
+      case "snapshot":
+        this.series.clear();
+        for (const curve of message.curves) this.series.append(curve, data);
+        for (const name of message.watch) this.#changed.add(name);
+        break;
+      case "batch":
+        for (const curve of message.curves) {
+          if (!this.channel.store.watch.includes(curve.name)) continue;
+          this.series.append(curve, data);
+          this.#changed.add(curve.name);
+        }
+        break;
+      case "window":
+        for (const view of this.#views) view.curves.window(message.ask, message.curves, data);
+        break;
+      case undefined:
+        this.series.keep(this.channel.store.watch);
+        break;
+    }
+    this.#schedule();
+  }
+
+  /** Several messages of one frame are one drawing. */
+  #schedule(): void {
+    if (this.#frame !== 0 || this.#views.size === 0) return;
+    this.#frame = requestAnimationFrame(() => {
+      this.#frame = 0;
+      this.#draw();
+    });
+  }
+
+  #draw(): void {
+    // Before the first snapshot there is nothing to show; after a gap the last state stays.
+    if (this.channel.store.n < 0) return;
+    for (const view of this.#views) view.update(this.channel.store, this.#changed);
+    this.#changed.clear();
+  }
+}
+
+class View {
+  readonly curves: Curves;
+  #root: HTMLElement;
+  #status: Status;
+  #actions: Actions;
+  #knobs: Knobs;
+  #journal: JournalView;
+  #live = false;
+
+  constructor(
+    session: Session,
+    parent: HTMLElement,
+    signal: AbortSignal,
+  ) {
+    const { channel } = session;
+    addStyles(parent);
+    this.#status = new Status((fault) => channel.dispatch({ kind: "dismissed", fault }));
+    this.#actions = new Actions((type, payload) => channel.submit(type, payload), signal);
+    this.#knobs = new Knobs(
+      (name, value) => channel.submit("set_knob", { name, value }),
+      (name, mode) => channel.submit("set_mode", { name, mode }),
+      signal,
+    );
+    const select = (seq: number | null) => {
+      this.curves.select(seq);
+      this.#journal.show(seq);
+    };
+    this.curves = new Curves(
+      session.series,
+      {
+        watch: (names) => channel.watch(names),
+        window: (ask) => channel.window(ask),
+        select,
+        chart: () => session.chart(),
+      },
+      signal,
+    );
+    this.#journal = new JournalView(select, (types) => channel.rows(types), signal);
+    this.#root = this.#build();
+    this.#root.addEventListener("keydown", (event) => this.#key(event), { signal });
+    parent.append(this.#root);
+    signal.addEventListener("abort", () => this.#root.remove(), { once: true });
+  }
+
+  update(store: Store, changed: ReadonlySet<string>): void {
+    const now = performance.now();
+    if (!this.#live) {
+      this.#live = true;
+      this.#root.dataset.live = "";
+      this.#root.querySelector(".it2-loading")?.remove();
+    }
+    setAttribute(this.#root, "aria-label", `Run ${store.title || store.runId}`);
+    setAttribute(this.#root, "data-status", store.head.status);
+    setAttribute(this.#root, "data-stale", store.synced ? null : "");
+    this.#status.update(store, now);
+    this.#actions.update(store, now);
+    this.#knobs.update(store, now);
+    this.curves.update(store, changed);
+    this.#journal.update(store.rows, store.marks, store.variable);
+  }
+
+  #build(): HTMLElement {
+    const head = h("header", {}, this.#status.head, h("span", { class: "it2-spacer" }));
+    head.append(this.#actions.buttons, this.#actions.menu);
+    const main = h("div", { class: "it2-main" }, this.#knobs.element, this.curves.element);
+    return h(
+      "section",
+      {
+        class: "it2",
+        tabindex: 0,
+        "aria-label": "Run",
+        // JupyterLab: keys pressed in here are ours, not the notebook's.
+        "data-lm-suppress-shortcuts": "true",
+      },
+      h("div", { class: "it2-loading", role: "status", text: "Waiting for the kernel…" }),
+      head,
+      this.#status.progress,
+      this.#actions.drawer,
+      this.#actions.said,
+      this.#status.notices,
+      main,
+      this.#journal.element,
+    );
+  }
+
+  #key(event: KeyboardEvent): void {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+    const target = event.target as HTMLElement;
+    const typing =
+      target.matches("select, textarea") ||
+      (target instanceof HTMLInputElement && !["range", "checkbox"].includes(target.type));
+    if (event.key === "Escape") {
+      if (this.#actions.close() || typing) this.#root.focus();
+      return;
+    }
+    if (typing) return;
+    switch (event.key) {
+      case "p":
+        this.#actions.pauseOrResume();
+        break;
+      case "e":
+        this.#actions.press("evaluate");
+        break;
+      case "s":
+        this.#actions.press("save_checkpoint");
+        break;
+      case "/":
+        this.#knobs.search.focus();
+        break;
+      default:
+        return;
+    }
+    event.preventDefault();
+  }
+}
+
+/** The style sheet once a document. */
+function addStyles(near: HTMLElement): void {
+  const scope = near.getRootNode();
+  const place = scope instanceof ShadowRoot ? scope : document.head;
+  if (place.querySelector("style[data-it2nb]") !== null) return;
+  const style = document.createElement("style");
+  style.dataset.it2nb = "";
+  style.textContent = css;
+  place.append(style);
+}

@@ -1,0 +1,134 @@
+/** The points of the watched curves, bounded: extremes survive, whatever is left out. */
+
+import type { Curve } from "./wire";
+
+/** A line is thinned when it has more points than this. */
+export const CAP = 4_000;
+/** Stretches of equal width that a thinned line is made of; each keeps its extremes. */
+export const BUCKETS = 1_000;
+
+export interface Line {
+  branch: number;
+  round: number;
+  steps: number[];
+  times: number[];
+  values: number[];
+}
+
+export class Series {
+  #lines = new Map<string, Line[]>();
+
+  /** All lines of a metric, oldest first. */
+  lines(name: string): readonly Line[] {
+    return this.#lines.get(name) ?? [];
+  }
+
+  clear(): void {
+    this.#lines.clear();
+  }
+
+  /** Forget metrics that are no longer shown. */
+  keep(names: readonly string[]): void {
+    for (const name of [...this.#lines.keys()]) if (!names.includes(name)) this.#lines.delete(name);
+  }
+
+  append(curve: Curve, data: Float64Array): void {
+    let lines = this.#lines.get(curve.name);
+    if (lines === undefined) {
+      lines = [];
+      this.#lines.set(curve.name, lines);
+    }
+    let line = lines.find((each) => each.branch === curve.branch_id && each.round === curve.round);
+    if (line === undefined) {
+      line = { branch: curve.branch_id, round: curve.round, steps: [], times: [], values: [] };
+      lines.push(line);
+    }
+    addPoints(line, curve, data);
+    if (line.steps.length > CAP) thin(line, BUCKETS);
+  }
+}
+
+/** A curve of one message as a line of its own. */
+export function lineOf(curve: Curve, data: Float64Array): Line {
+  const line: Line = { branch: curve.branch_id, round: curve.round, steps: [], times: [], values: [] };
+  addPoints(line, curve, data);
+  return line;
+}
+
+/** Points that a line has already, told by their time, are left out: a snapshot may overlap. */
+function addPoints(line: Line, { at, count }: Curve, data: Float64Array): void {
+  const lastTime = line.times.at(-1) ?? Number.NEGATIVE_INFINITY;
+  const lastStep = line.steps.at(-1) ?? Number.NEGATIVE_INFINITY;
+  for (let i = 0; i < count; i++) {
+    const step = data[at + i] as number;
+    const time = data[at + count + i] as number;
+    if (time < lastTime || (time === lastTime && step <= lastStep)) continue;
+    line.steps.push(step);
+    line.times.push(time);
+    line.values.push(data[at + 2 * count + i] as number);
+  }
+}
+
+/**
+ * Leave points out in place. Stretches are equally wide in steps, so that the old part of a
+ * line, thinned before, doesn't grow thinner with each round.
+ */
+export function thin(line: Line, buckets: number): void {
+  const { steps, values } = line;
+  const count = steps.length;
+  const first = steps[0] as number;
+  const width = ((steps[count - 1] as number) - first) / buckets || 1;
+  const keep: number[] = [0];
+  let start = 1;
+  while (start < count - 1) {
+    const bucket = Math.floor(((steps[start] as number) - first) / width);
+    let low = -1;
+    let high = -1;
+    let hole = -1;
+    let end = start;
+    for (; end < count - 1; end++) {
+      if (Math.floor(((steps[end] as number) - first) / width) !== bucket) break;
+      const value = values[end] as number;
+      if (!Number.isFinite(value)) {
+        if (hole < 0) hole = end;
+        continue;
+      }
+      if (low < 0 || value < (values[low] as number)) low = end;
+      if (high < 0 || value > (values[high] as number)) high = end;
+    }
+    const chosen = [...new Set([low, high, hole])].filter((index) => index >= 0);
+    keep.push(...chosen.sort((a, b) => a - b));
+    start = end;
+  }
+  if (count > 1) keep.push(count - 1);
+  for (const column of [line.steps, line.times, line.values]) {
+    keep.forEach((index, at) => {
+      column[at] = column[index] as number;
+    });
+    column.length = keep.length;
+  }
+}
+
+/**
+ * Exponential moving average over steps, bias-corrected as in Kingma & Ba (2015), Algorithm 1.
+ * A point that is no number stays a hole and does not spread.
+ */
+export function smooth(
+  steps: readonly number[],
+  values: readonly number[],
+  factor: number,
+): (number | null)[] {
+  let sum = 0;
+  let weight = 0;
+  let last: number | null = null;
+  return values.map((value, i) => {
+    if (!Number.isFinite(value)) return null;
+    const step = steps[i] as number;
+    // Points that were left out count as many times as they were.
+    const keep = factor ** Math.max(1, last === null ? 1 : step - last);
+    sum = keep * sum + (1 - keep) * value;
+    weight = keep * weight + (1 - keep);
+    last = step;
+    return sum / weight;
+  });
+}

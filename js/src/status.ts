@@ -1,0 +1,150 @@
+/** The head of the panel: which run, how it is, how far, and what is wrong with it. */
+
+import { h, setAttribute, setText, show } from "./dom";
+import { clock, grouped, rate } from "./numbers";
+import { isOver, type Store } from "./store";
+import { magicFor, pythonFor, QUIET_MS } from "./words";
+
+/** Silence that is worth a word, in heartbeats. */
+const MISSED_BEATS = 3;
+
+export class Status {
+  readonly head = h("div", { class: "it2-facts" });
+  readonly progress = h("div", {
+    class: "it2-progress",
+    role: "progressbar",
+    "aria-label": "Progress",
+    "aria-valuemin": 0,
+    "aria-valuemax": 100,
+  });
+  readonly notices = h("div", { class: "it2-notices", "aria-live": "polite" });
+
+  #name = h("span", { class: "it2-name" });
+  #pill = h("span", { class: "it2-pill", role: "status" });
+  #pillText = h("span");
+  #step = h("b");
+  #total = h("span", { class: "it2-faint" });
+  #rate = h("span", { class: "it2-dim" });
+  #time = h("span", { class: "it2-dim it2-hide-s" });
+  #bar = h("b");
+  #shown = "";
+
+  constructor(private readonly dismiss: (fault: string) => void) {
+    this.#pill.append(h("i", { "aria-hidden": "true" }), this.#pillText);
+    this.head.append(
+      this.#name,
+      this.#pill,
+      h("span", { class: "it2-step" }, "step ", this.#step, this.#total),
+      this.#rate,
+      this.#time,
+    );
+    this.progress.append(this.#bar);
+  }
+
+  update(store: Store, now: number): void {
+    const { head } = store;
+    setText(this.#name, store.title || store.runId || "it2nb");
+    setAttribute(this.#name, "title", store.runId);
+    setText(this.#pillText, store.connected ? head.status : "disconnected");
+    setAttribute(this.#pill, "data-status", store.connected ? head.status : "gone");
+    setText(this.#step, grouped(head.step));
+    setText(this.#total, head.total_steps === null ? "" : ` / ${grouped(head.total_steps)}`);
+    setAttribute(this.#step, "title", head.stepper === null ? null : `counted by ${head.stepper}`);
+    const moving = head.status === "running" && head.steps_per_s !== null && head.steps_per_s > 0;
+    setText(this.#rate, moving ? rate(head.steps_per_s ?? 0) : "");
+    setText(this.#time, this.#timeText(store));
+    this.#updateBar(store);
+    this.#updateNotices(store, now);
+  }
+
+  #timeText({ head }: Store): string {
+    const elapsed = clock(head.elapsed_s);
+    if (head.status !== "running" || head.total_steps === null || !head.steps_per_s) return elapsed;
+    const left = Math.max(0, head.total_steps - head.step) / head.steps_per_s;
+    return `${elapsed} · ${clock(left)} left`;
+  }
+
+  #updateBar({ head }: Store): void {
+    const known = head.total_steps !== null && head.total_steps > 0;
+    const share = known ? Math.min(1, head.step / (head.total_steps ?? 1)) : 0;
+    setAttribute(this.progress, "aria-valuenow", known ? String(Math.round(share * 100)) : null);
+    const text = `step ${grouped(head.step)}${known ? ` of ${grouped(head.total_steps ?? 0)}` : ""}`;
+    setAttribute(this.progress, "aria-valuetext", text);
+    this.#bar.style.width = `${share * 100}%`;
+  }
+
+  #updateNotices(store: Store, now: number): void {
+    const notices = noticesOf(store, now);
+    const key = JSON.stringify(notices);
+    if (key === this.#shown) return;
+    this.#shown = key;
+    this.notices.replaceChildren(
+      ...notices.map((notice) => {
+        const line = h("div", { class: `it2-notice it2-${notice.tone}` });
+        line.append(h("span", { class: "it2-grow", text: notice.text }));
+        if (notice.code !== undefined) line.append(h("code", { text: notice.code }));
+        const { fault } = notice;
+        if (fault !== undefined) {
+          const close = h("button", {
+            type: "button",
+            class: "it2-x",
+            "aria-label": "Dismiss",
+            title: "Dismiss",
+            text: "×",
+            on: { click: () => this.dismiss(fault) },
+          });
+          line.append(close);
+        }
+        return line;
+      }),
+    );
+    show(this.notices, notices.length > 0);
+  }
+}
+
+export interface Notice {
+  tone: "no" | "clamp" | "wait";
+  text: string;
+  code?: string;
+  fault?: string;
+}
+
+/** What is worth a line above the knobs, the worst first. */
+export function noticesOf(store: Store, now: number): Notice[] {
+  const notices: Notice[] = [];
+  const { head } = store;
+  if (head.error !== null) {
+    const line = head.error_line === null ? "" : ` (line ${head.error_line})`;
+    notices.push({ tone: "no", text: `${head.error}${line}` });
+  }
+  if (!store.connected) {
+    notices.push({
+      tone: "no",
+      text: "The kernel is gone: what you see is the last state. Run the cell again.",
+    });
+  } else if (store.heartbeatS !== null && !isOver(store)) {
+    const silent = (now - store.heardAt) / 1_000;
+    if (silent > MISSED_BEATS * store.heartbeatS) {
+      notices.push({ tone: "no", text: `No word from the kernel for ${clock(silent)}.` });
+    }
+  }
+  const stuck = Object.values(store.asks).filter(
+    (ask) => !ask.received && now - ask.sentAt >= QUIET_MS,
+  );
+  const newest = stuck.at(-1);
+  if (newest !== undefined && store.connected) {
+    notices.push({
+      tone: "wait",
+      text:
+        `${stuck.length === 1 ? "A request is" : `${stuck.length} requests are`} queued until the ` +
+        "cell ends: this kernel takes no messages while a cell runs. From a thread or the next cell:",
+      code: `${pythonFor(store.variable, newest)}   ${magicFor(newest)}`,
+    });
+  }
+  if (head.degraded !== null) {
+    notices.push({ tone: "no", text: `The journal is not on disk: ${head.degraded}` });
+  }
+  for (const text of head.warnings) notices.push({ tone: "clamp", text });
+  for (const fault of store.faults) notices.push({ tone: "no", text: fault, fault });
+  return notices;
+}

@@ -1,0 +1,150 @@
+/** The sentences of the panel: what became of a request, in few words. */
+
+import { brief, exact, grouped, valueText } from "./numbers";
+import type { Ask } from "./store";
+import type { Json, KnobView, LastRequest, Row } from "./wire";
+
+export type Tone = "ok" | "clamp" | "no" | "wait";
+
+export interface Said {
+  tone: Tone;
+  text: string;
+}
+
+/** A request that the kernel did not confirm for this long waits for a busy cell. */
+export const QUIET_MS = 1_000;
+
+export function knobSaid(
+  view: KnobView,
+  ask: Ask | null,
+  context: { now: number; variable: string; status: string },
+): Said | null {
+  if (ask !== null) return askSaid(ask, context);
+  return view.last === null ? null : lastSaid(view, view.last);
+}
+
+function askSaid(ask: Ask, context: { now: number; variable: string; status: string }): Said {
+  const asked = `asked ${valueText(ask.requested)}`;
+  if (ask.received) return { tone: "wait", text: `${asked}, waits for the next step` };
+  if (context.now - ask.sentAt < QUIET_MS) return { tone: "wait", text: asked };
+  return { tone: "wait", text: `${asked}, queued until the cell ends` };
+}
+
+function lastSaid(view: KnobView, last: LastRequest): Said {
+  const who = last.source === null || last.source === "panel" ? "" : `${last.source} `;
+  const asked = `${who}asked ${valueText(last.requested)}`;
+  const from = last.step === null ? "" : `, from step ${grouped(last.step + 1)}`;
+  const still = `still ${valueText(view.value)}`;
+  switch (last.status) {
+    case "applied":
+      return { tone: "ok", text: `${asked}, applied ${valueText(last.applied)}${from}` };
+    case "clamped":
+      return {
+        tone: "clamp",
+        text: `${asked}, applied ${valueText(last.applied)}${bound(view, last)}${from}`,
+      };
+    case "rejected":
+      return { tone: "no", text: `${asked}, rejected: ${reason(last.reason)}; ${still}` };
+    case "failed":
+      return { tone: "no", text: `${asked}, failed: ${reason(last.reason)}; ${still}` };
+    case "expired":
+    case "cancelled":
+      return { tone: "no", text: `${asked}, ${last.status}; ${still}` };
+    case "pending":
+      return { tone: "wait", text: `${asked}, waits for the next step` };
+    case "waiting":
+      return { tone: "wait", text: `${asked}, waits for approval` };
+  }
+}
+
+function bound(view: KnobView, last: LastRequest): string {
+  if (last.applied !== null && last.applied === view.max) return " (max)";
+  if (last.applied !== null && last.applied === view.min) return " (min)";
+  return last.reason === null ? "" : ` (${last.reason})`;
+}
+
+function reason(text: string | null): string {
+  return text === null || text === "" ? "no reason was given" : text;
+}
+
+/** The tooltip of a knob: description, bounds, unit, aliases. */
+export function knobTitle(view: KnobView): string {
+  const parts = [view.description || view.name];
+  if (view.min !== null || view.max !== null) {
+    const low = view.min === null ? "-∞" : exact(view.min);
+    const high = view.max === null ? "∞" : exact(view.max);
+    parts.push(`${low} to ${high}${view.unit ? ` ${view.unit}` : ""}`);
+  } else if (view.unit) parts.push(`in ${view.unit}`);
+  if (view.out_of_bounds === "reject") parts.push("values outside are rejected");
+  if (view.aliases.length > 0) parts.push(`also: ${view.aliases.join(", ")}`);
+  if (!view.enabled) parts.push(view.reason ?? "not available");
+  if (view.locked) parts.push("locked");
+  return parts.join("\n");
+}
+
+/** What was asked for, in a row of the journal. */
+export function rowRequest(row: Row): string {
+  if (row.type !== "action_result" && row.type !== "action_submitted") {
+    return row.name === null ? row.type : `${row.type} ${row.name}`;
+  }
+  const action = row.action ?? row.type;
+  if (row.name === null) return action;
+  const what = action === "set_knob" ? row.name : `${action} ${row.name}`;
+  if (action !== "set_knob") return `${what}${row.requested === null ? "" : ` ${plain(row.requested)}`}`;
+  const before = row.before === null ? "" : `${valueText(row.before)} `;
+  return `${what} ${before}→ ${valueText(row.requested)}`;
+}
+
+/** What there is to add to a row. */
+export function rowRemark(row: Row): string {
+  const parts: string[] = [];
+  if (row.status === "clamped" && row.after !== null) parts.push(`applied ${valueText(row.after)}`);
+  if (row.reason) parts.push(row.reason);
+  if (row.text && row.text !== row.reason) parts.push(row.text);
+  if (!row.durable) parts.push("not on disk");
+  return parts.join("; ");
+}
+
+function plain(value: Json): string {
+  return typeof value === "string" ? value : valueText(value);
+}
+
+/** The result of an action, for the line under the buttons. */
+export function actionSaid(row: Row): Said {
+  const from = `, step ${grouped(row.step)}`;
+  const action = (row.action ?? row.type).replaceAll("_", " ");
+  const remark = rowRemark(row);
+  const text = `${action}: ${row.status ?? ""}${remark ? `, ${remark}` : ""}${from}`;
+  if (row.status === "applied") return { tone: "ok", text };
+  if (row.status === "clamped") return { tone: "clamp", text };
+  if (row.status === "pending" || row.status === "waiting") return { tone: "wait", text };
+  return { tone: "no", text };
+}
+
+/** The same request in Python, for when the panel can't reach the kernel. */
+export function pythonFor(variable: string, ask: { type: string; name: string | null; requested: Json }): string {
+  if (ask.type === "set_knob" && ask.name !== null) {
+    return `${variable}.set(${JSON.stringify(ask.name)}, ${pythonValue(ask.requested)})`;
+  }
+  return `${variable}.do(${JSON.stringify(ask.type)})`;
+}
+
+/** The same request as a line magic. */
+export function magicFor(ask: { type: string; name: string | null; requested: Json }): string {
+  if (ask.type === "set_knob" && ask.name !== null) {
+    const value = typeof ask.requested === "number" ? exact(ask.requested) : valueText(ask.requested);
+    return `%it2 set ${ask.name} ${value}`;
+  }
+  return `%it2 do ${ask.type}`;
+}
+
+export function pythonValue(value: Json): string {
+  if (value === null) return "None";
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (typeof value === "number") return exact(value);
+  return JSON.stringify(value);
+}
+
+export function metricText(name: string, value: number): string {
+  return `${name} ${brief(value)}`;
+}
