@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 
 from it2nb.core.errors import KnobError, KnobRangeError, Rejected, UnknownKnob, near
 from it2nb.core.faults import Fault, guard
-from it2nb.core.wire import DType, KnobView, LastRequest, Member, Scale, Status
+from it2nb.core.wire import ActionResult, DType, KnobView, LastRequest, Member, Scale, Status
 
 _DTYPES: dict[Any, DType] = {float: "float", int: "int", bool: "bool", str: "str"}
 #: Longest text that a `str` knob takes, characters.
@@ -130,7 +130,7 @@ class Knob:
         self.get_mode = get_mode
         self.set_mode = set_mode
         self.unavailable = unavailable
-        self.last: LastRequest | None = None
+        self.last: ActionResult | None = None
         self._check()
 
     def _check(self) -> None:
@@ -360,7 +360,7 @@ class Knob:
             reason=reason,
             out_of_bounds=self.out_of_bounds,
             aliases=list(self.aliases),
-            last=self.last,
+            last=None if self.last is None else _last(self.last),
         )
 
 
@@ -418,6 +418,18 @@ class KnobRegistry(Mapping[str, Knob]):
     def views(self) -> list[KnobView]:
         """Describe all knobs. Any thread."""
         return [knob.view() for knob in self._knobs.values()]
+
+
+def _last(result: ActionResult) -> LastRequest:
+    return LastRequest(
+        id=result.id,
+        status=result.status,
+        requested=result.requested,
+        applied=result.after,
+        step=result.step,
+        reason=result.reason,
+        source=result.source,
+    )
 
 
 def shown(value: Any) -> str:

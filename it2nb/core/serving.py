@@ -11,7 +11,7 @@ from it2nb.core.errors import Rejected, UnknownAction
 from it2nb.core.faults import guard
 from it2nb.core.knobs import Outcome, shown
 from it2nb.core.queue import ActionHandle
-from it2nb.core.wire import EFFECTIVE, ActionResult, LastRequest, Status
+from it2nb.core.wire import EFFECTIVE, ActionResult, Status
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session
@@ -199,15 +199,14 @@ def settle(
         rows.append(("knob_changed", {"name": name, "value": after, "before": before}))
     rows.append(("action_result", fields))
     durable = session.write_rows(rows, source=handle.source, action_id=action.id)
-    result = ActionResult.model_construct(
-        **fields, v=2, step=session.step_count, durable=durable,
-        branch_id=session.branch_id, round=session.round,
+    result = ActionResult.trusted(
+        {
+            **fields, "v": 2, "step": session.step_count, "durable": durable,
+            "branch_id": session.branch_id, "round": session.round,
+        }
     )  # fmt: skip
     if name is not None and name in session.knobs:
-        session.knobs[name].last = LastRequest.model_construct(
-            v=2, id=action.id, status=status, requested=requested, applied=after,
-            step=result.step, reason=reason, source=handle.source,
-        )  # fmt: skip
+        session.knobs[name].last = result
     session.policy.settled(handle, result, session)
     session.queue.resolve(handle, result)
     session.note_result(result)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -47,6 +47,20 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="null")
 
     v: Literal[2] = VERSION
+
+    @classmethod
+    def trusted(cls, fields: dict[str, Any]) -> Self:
+        """Build from complete, fitting fields: no validation, no copy. For the hot path.
+
+        ``model_construct`` is slower by a factor of ten, and a request makes several messages.
+        """
+        message = cls.__new__(cls)
+        put = object.__setattr__
+        put(message, "__dict__", fields)
+        put(message, "__pydantic_fields_set__", set(fields))
+        put(message, "__pydantic_extra__", None)
+        put(message, "__pydantic_private__", None)
+        return message
 
 
 class Action(Message):
