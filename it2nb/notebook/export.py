@@ -1,0 +1,42 @@
+"""A run as a folder of plain files, for people without this package."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from it2nb.core.session import Session
+
+
+def export(session: Session, folder: Path | None = None) -> list[Path]:
+    """Write journal, requests, metrics, cell and state of a run into a folder. Any thread.
+
+    Parameters
+    ----------
+    session : Session
+        It may still run; then the files hold what there is by now.
+    folder : Path, optional
+        ``it2export/<run>`` by default; made when it is missing.
+
+    Returns
+    -------
+    list of Path
+        What was written.
+    """
+    target = Path("it2export") / session.run_id if folder is None else folder
+    target.mkdir(parents=True, exist_ok=True)
+    written = []
+    if session.path is not None and session.path.exists():
+        written.append(target / "journal.jsonl")
+        shutil.copyfile(session.path, written[-1])
+    written.append(target / "requests.csv")
+    session.journal.requests().to_csv(written[-1], index=False)
+    written.append(target / "metrics.csv")
+    session.metrics.frame().to_csv(written[-1])
+    written.append(target / "state.json")
+    written[-1].write_text(json.dumps(session.state().model_dump(mode="json"), indent=2))
+    if session.source_cell is not None:
+        written.append(target / "cell.py")
+        written[-1].write_text(session.source_cell)
+    return written

@@ -1,0 +1,143 @@
+"""Output under its own cell: what a run prints and shows lands under the cell that started it.
+
+A thread's prints go to the cell that ran last, unless it carries the cell's context. So the run's
+thread runs in a copy of the cell's context, and while a run lives the threads that it starts
+inherit the context too, as they do by themselves in free-threaded Python 3.14. ipykernel 6 keeps
+the parent of a ``display`` outside of any context: a hook, registered for each of these threads,
+puts it right.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_output: contextvars.ContextVar[CellOutput | None] = contextvars.ContextVar(
+    "it2nb_output", default=None
+)
+
+
+class CellOutput:
+    """The place of one cell's output. Made in the cell, used by its threads.
+
+    Parameters
+    ----------
+    shell : InteractiveShell
+    """
+
+    def __init__(self, shell: Any) -> None:
+        self._shell = shell
+        self.kernel = getattr(shell, "kernel", None)
+        parent = self.kernel.get_parent() if self.kernel is not None else {}
+        #: Header of the execute request, which front ends route by.
+        self.header: dict[str, Any] = dict(parent.get("header") or {})
+        content = parent.get("content") or {}
+        #: False when the client can't answer, as in nbclient and papermill.
+        self.allows_stdin: bool = bool(content.get("allow_stdin", True))
+
+    @contextmanager
+    def bound(self) -> Iterator[None]:
+        """Route the calling thread's output to this cell."""
+        token = _output.set(self)
+        publisher = self._shell.display_pub
+        register = getattr(publisher, "register_hook", None)
+        if register is not None and self.header:
+            register(self._own)
+        try:
+            yield
+        finally:
+            if register is not None and self.header:
+                publisher.unregister_hook(self._own)
+            _output.reset(token)
+
+    def _own(self, message: dict[str, Any]) -> dict[str, Any]:
+        message["parent_header"] = self.header
+        return message
+
+    def send(self, kind: str, content: dict[str, Any]) -> bool:
+        """Publish a message under this cell; False without a kernel. Any thread."""
+        kernel = self.kernel
+        if kernel is None or kernel.session is None or kernel.iopub_socket is None:
+            return False
+        topic = f"kernel.{kernel.ident}.{kind}".encode()
+        kernel.session.send(
+            kernel.iopub_socket, kind, content, parent={"header": self.header}, ident=topic
+        )
+        return True
+
+    def show_error(self, name: str, text: str, lines: list[str]) -> None:
+        """Show a traceback under this cell, without making the cell fail after the fact."""
+        flush()
+        shown = self.send("error", {"ename": name, "evalue": text, "traceback": lines})
+        if not shown:
+            print("\n".join(lines), file=sys.stderr)
+
+
+def flush() -> None:
+    """Send what was printed so far, so that what follows stands below it."""
+    for stream in (sys.stdout, sys.stderr):
+        # A stream may be closed or replaced by something that can't flush.
+        with contextlib.suppress(AttributeError, ValueError, OSError):
+            stream.flush()
+
+
+class InheritedContext:
+    """While entered, a thread that a run's thread starts inherits its context. Counted."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._entered = 0
+        self._start: Callable[[threading.Thread], None] | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._entered += 1
+            if self._entered == 1:
+                self._install()
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._entered -= 1
+            # Somebody may have wrapped ours meanwhile; then ours stays, and does nothing.
+            if self._entered == 0 and threading.Thread.start is self._mine:
+                threading.Thread.start = self._start  # type: ignore[method-assign,assignment]
+
+    def _install(self) -> None:
+        if threading.Thread.start is getattr(self, "_mine", None):
+            return
+        start = self._start = threading.Thread.start
+
+        def start_with_context(thread: threading.Thread) -> None:
+            output = _output.get()
+            if output is not None and "run" not in vars(thread):
+                _inherit(thread, output)
+            start(thread)
+
+        self._mine = start_with_context
+        threading.Thread.start = start_with_context  # type: ignore[method-assign]
+
+
+def _inherit(thread: threading.Thread, output: CellOutput) -> None:
+    context = contextvars.copy_context()
+    run = thread.run
+
+    def run_in_context() -> None:
+        # Gone before the thread works: it refers to itself otherwise.
+        del thread.run  # type: ignore[method-assign]
+
+        def body() -> None:
+            with output.bound():
+                run()
+
+        context.run(body)
+
+    thread.run = run_in_context  # type: ignore[method-assign]
+
+
+#: Shared by all runs of this process.
+inherited_context = InheritedContext()

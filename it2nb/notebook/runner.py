@@ -1,0 +1,231 @@
+"""A ``%%it2`` cell in its thread: start, the body, and every way in which it can end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import threading
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from it2nb.core.control import RunStatus, StopTraining
+from it2nb.core.errors import It2nbError
+from it2nb.core.faults import guard
+from it2nb.core.session import Session
+from it2nb.notebook import modes
+from it2nb.notebook.cell import Cell
+from it2nb.notebook.failure import Failure, failure_of
+from it2nb.notebook.heartbeat import Heartbeat
+from it2nb.notebook.loops import PROBE, probe
+from it2nb.notebook.output import CellOutput, flush, inherited_context
+from it2nb.notebook.switching import switch_interval
+from it2nb.notebook.waiting import await_end, wait_for_end
+from it2nb.notebook.wiring import Wiring
+
+
+class Run:
+    """One run of a cell in a background thread.
+
+    Parameters
+    ----------
+    shell : InteractiveShell
+    cell : Cell
+    session : Session
+    wiring : Wiring
+    output : CellOutput
+        Of the cell that starts it.
+    heartbeat : bool
+        Whether to keep the server from culling a silent kernel.
+
+    Attributes
+    ----------
+    cell_waits : bool
+        Whether the cell that started it shows its error by raising it.
+    """
+
+    def __init__(
+        self,
+        shell: Any,
+        cell: Cell,
+        session: Session,
+        wiring: Wiring,
+        output: CellOutput,
+        *,
+        heartbeat: bool = True,
+    ) -> None:
+        self.session = session
+        self.cell = cell
+        self.cell_waits = False
+        self.wiring = wiring
+        self._shell = shell
+        self._output = output
+        self._heartbeat = Heartbeat(output) if heartbeat else None
+        self._thread: threading.Thread | None = None
+        kernel = output.kernel
+        session.waiter = lambda of, timeout: wait_for_end(of, timeout, kernel)
+        session.awaiter = lambda of: await_end(of, kernel)
+
+    @property
+    def lives(self) -> bool:
+        """Whether its thread still runs. Any thread."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start the thread in the modes and the context of the calling cell; returns at once.
+
+        Raises
+        ------
+        InferenceMode
+            Nothing was started.
+        """
+        found = modes.capture()
+        context = contextvars.copy_context()
+        self._shell.user_ns[PROBE] = probe
+        self._shell.user_ns_hidden[PROBE] = probe
+        self._thread = threading.Thread(
+            target=context.run,
+            args=(self._run, found),
+            name=f"it2nb-{self.session.run_id}",
+            # A loop that never ends must not keep the process from ending.
+            daemon=True,
+        )
+        self._thread.start()
+
+    def stop_and_join(self, timeout: float) -> bool:
+        """Ask it to stop; True when its thread was gone within `timeout` seconds."""
+        self.session.stop()
+        if self._thread is not None:
+            self._thread.join(timeout)
+        return not self.lives
+
+    # --- on the training thread -------------------------------------------------------------
+
+    def _run(self, found: modes.ThreadModes) -> None:
+        session = self.session
+        failure: Failure | None = None
+        status: RunStatus | None = None
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(switch_interval)
+            stack.enter_context(inherited_context)
+            stack.enter_context(self._output.bound())
+            if self._heartbeat is not None:
+                self._heartbeat.start()
+                stack.callback(self._heartbeat.stop)
+            probe.enter(self.wiring.loops)
+            stack.callback(probe.leave)
+            try:
+                stack.enter_context(modes.entered(found))
+                session.start()
+                with guard("connecting to the loop", session.report):
+                    self.wiring.enter()
+                self._execute()
+            except StopTraining:
+                status = "stopped"
+            # Anything that a cell can raise, SystemExit and KeyboardInterrupt too, ends the run
+            # and is kept: out of a thread nobody would ever see it.
+            except BaseException as error:  # noqa: BLE001
+                failure = failure_of(error, self.cell.filename, self._shell)
+            flush()
+            self.wiring.leave()
+            self._end(status, failure)
+
+    def _execute(self) -> None:
+        space = self._shell.user_ns
+        body = eval(self.cell.code, self._shell.user_global_ns, space)
+        if inspect.iscoroutine(body):
+            self._on_own_loop(body, space)
+            return
+        value = None
+        if self.cell.last is not None:
+            value = eval(self.cell.last, self._shell.user_global_ns, space)
+            if inspect.iscoroutine(value) and _awaits(self.cell.last):
+                value = _in_loop(value)
+        _show(value)
+
+    def _on_own_loop(self, body: Any, space: dict[str, Any]) -> None:
+        async def whole() -> None:
+            await body
+            if self.cell.last is not None:
+                value = eval(self.cell.last, self._shell.user_global_ns, space)
+                if inspect.iscoroutine(value) and _awaits(self.cell.last):
+                    value = await value
+                _show(value)
+
+        _in_loop(whole())
+
+    def _end(self, status: RunStatus | None, failure: Failure | None) -> None:
+        session = self.session
+        self.wiring.release()
+        if failure is None:
+            session.finish(status)
+            return
+        session.exception = failure.error
+        if not self.cell_waits:
+            with guard("showing the error", session.report):
+                self._output.show_error(failure.name, failure.text, failure.shown)
+        session.fail(failure.error, failure.line)
+
+
+def _awaits(code: CodeType) -> bool:
+    return bool(code.co_flags & inspect.CO_COROUTINE)
+
+
+def _in_loop(coroutine: Any) -> Any:
+    """Run a coroutine on an event loop of this thread."""
+    with asyncio.Runner() as runner:
+        return runner.run(coroutine)
+
+
+def _show(value: Any) -> None:
+    if value is not None:
+        from IPython.display import display
+
+        display(value)
+
+
+class Running:
+    """The live run of a namespace: one at a time."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, Run] = {}
+
+    def of(self, namespace: dict[str, Any]) -> Run | None:
+        """Return the live run; None when there is none."""
+        run = self._runs.get(id(namespace))
+        return run if run is not None and run.lives else None
+
+    def begin(self, namespace: dict[str, Any], make: Callable[[], Run]) -> Run:
+        """Make and start a run.
+
+        Raises
+        ------
+        It2nbError
+            While another one lives in the namespace.
+        """
+        live = self.of(namespace)
+        if live is not None:
+            session = live.session
+            raise RunInProgress(
+                f"{session.run_id} still runs in this namespace ({session.status}, step "
+                f"{session.step_count}), and two loops would overwrite each other's variables. "
+                f"%it2 wait waits for it, %it2 stop ends it"
+            )
+        run = make()
+        run.start()
+        self._runs[id(namespace)] = run
+        return run
+
+    def all(self) -> list[Run]:
+        """Return every run that lives."""
+        return [run for run in self._runs.values() if run.lives]
+
+
+class RunInProgress(It2nbError):
+    """Another run lives in this namespace."""
+
+
+#: The runs of this process.
+running = Running()

@@ -1,0 +1,259 @@
+"""What the ``%it2`` verbs do: a request of source "magic", or a view of the current run."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from it2nb.core import lifetime
+from it2nb.core.errors import It2nbError
+from it2nb.core.session import Session
+from it2nb.core.wire import Action
+from it2nb.notebook.commands import Command
+from it2nb.notebook.export import export
+from it2nb.notebook.options import VERBS, usage
+from it2nb.notebook.waiting import serve_until
+from it2nb.notebook.words import CommandError, literal
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: How long a verb waits for its result, seconds. A step can be slow: then the handle comes back.
+TIMEOUT_S = 10.0
+#: Evaluations and saves take their time.
+LONG_TIMEOUT_S = 600.0
+
+
+class Text:
+    """Text that shows itself as it is when it is the value of a cell."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def run_command(command: Command, shell: Any) -> Any:
+    """Carry out a parsed ``%it2`` line; returns what the cell shows."""
+    act = _VERBS[command.verb]
+    return act(command, shell)
+
+
+def _ask(type_: str, payload: dict[str, Any], command: Command, shell: Any, limit: float) -> Any:
+    """Submit a request and wait for its result with the panel alive."""
+    session = lifetime.current()
+    action = Action(type=type_, payload=payload, reason=command.options.get("reason"))
+    handle = session.submit(action, source="magic")
+    timeout = command.options.get("timeout", limit)
+    try:
+        if threading.current_thread() is threading.main_thread():
+            serve_until(handle.done, timeout=timeout, kernel=getattr(shell, "kernel", None))
+        elif not session.on_training_thread:
+            return handle.result(timeout)
+    except TimeoutError:
+        return handle
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"no longer waiting for {type_}; the request stays in force and is served at the "
+            f"next control point"
+        ) from None
+    return handle.result(0) if handle.done() else handle
+
+
+def _plain(type_: str, limit: float = TIMEOUT_S) -> Callable[[Command, Any], Any]:
+    return lambda command, shell: _ask(type_, {}, command, shell, limit)
+
+
+def _set(command: Command, shell: Any) -> Any:
+    payload = {"name": command.words[0], "value": command.given["value"]}
+    if "mode" in command.options:
+        payload["mode"] = command.options["mode"]
+    return _ask("set_knob", payload, command, shell, TIMEOUT_S)
+
+
+def _do(command: Command, shell: Any) -> Any:
+    slow = command.words[0] in ("evaluate", "save_checkpoint", "load_checkpoint")
+    limit = LONG_TIMEOUT_S if slow else TIMEOUT_S
+    return _ask(command.words[0], dict(command.given), command, shell, limit)
+
+
+def _save(command: Command, shell: Any) -> Any:
+    payload = {"tag": command.words[0]} if command.words else {}
+    return _ask("save_checkpoint", payload, command, shell, LONG_TIMEOUT_S)
+
+
+def _stop(command: Command, shell: Any) -> Any:
+    session = lifetime.current()
+    if session.is_ended:
+        return Text(f"{session.run_id} is over already: {session.status}")
+    return _ask("stop", {}, command, shell, TIMEOUT_S)
+
+
+def _wait(command: Command, shell: Any) -> Any:
+    timeout = None
+    if command.words:
+        value = literal(command.words[0])
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+            raise CommandError(f"%it2 wait {command.words[0]}: that is no number of seconds")
+        timeout = float(value)
+    session = lifetime.current()
+    session.wait(timeout)
+    return _status(command, shell)
+
+
+def _status(command: Command, shell: Any) -> Text:
+    session = lifetime.current()
+    state = session.state()
+    done = f"step {state.step:,}"
+    if state.total_steps:
+        done += f" of {state.total_steps:,} ({state.step / state.total_steps:.0%})"
+    pace = "" if state.steps_per_s is None else f", {state.steps_per_s:,.1f} steps/s"
+    lines = [f"{state.run_id}: {state.status}, {done}, {state.elapsed_s:,.1f} s{pace}"]
+    if state.error:
+        where = f" (line {state.error_line} of the cell)" if state.error_line else ""
+        lines.append(f"  {state.error}{where}")
+    if state.metrics:
+        shown = (
+            f"{name} {each.nonfinite or f'{each.value:.5g}'}"
+            for name, each in state.metrics.items()
+        )
+        lines.append("  " + ", ".join(shown))
+    if state.pending or state.waiting:
+        lines.append(f"  {state.pending} requests pending, {len(state.waiting)} to be approved")
+    lines += [f"  warning: {each}" for each in state.warnings[-5:]]
+    if state.journal_path:
+        lines.append(f"  journal: {state.journal_path}")
+    return Text("\n".join(lines))
+
+
+def _knobs(command: Command, shell: Any) -> pd.DataFrame:
+    import pandas as pd
+
+    session = lifetime.current()
+    if command.words:
+        wanted = session.knobs[command.words[0]].name
+        views = [each for each in session.knobs.views() if each.name == wanted]
+    else:
+        views = session.knobs.views()
+    rows = [
+        {
+            "name": each.name, "value": each.value, "min": each.min, "max": each.max,
+            "scale": each.scale, "unit": each.unit, "mode": each.mode, "dtype": each.dtype,
+            "last": None if each.last is None else each.last.status,
+            "reason": each.reason, "description": each.description,
+        }
+        for each in views
+    ]  # fmt: skip
+    columns = ("name", "value", "min", "max", "scale", "unit", "mode", "dtype", "last", "reason",
+               "description")  # fmt: skip
+    frame = pd.DataFrame(
+        {name: pd.Series([row[name] for row in rows], dtype="object") for name in columns}
+    )
+    return frame.set_index("name")
+
+
+def _actions(command: Command, shell: Any) -> pd.DataFrame:
+    import pandas as pd
+
+    schemas = lifetime.current().actions.schemas()
+    columns: dict[str, list[Any]] = {
+        "name": [each.name for each in schemas],
+        "arguments": [", ".join(each.args.get("properties", {})) for each in schemas],
+        "enabled": [each.enabled for each in schemas],
+        "reason": [each.reason or "" for each in schemas],
+        "description": [each.description for each in schemas],
+    }
+    return pd.DataFrame(columns).set_index("name")
+
+
+def _runs(command: Command, shell: Any) -> pd.DataFrame:
+    import pandas as pd
+
+    sessions = lifetime.runs()
+    columns: dict[str, list[Any]] = {
+        "run_id": [each.run_id for each in sessions],
+        "title": [each.title for each in sessions],
+        "status": [each.status for each in sessions],
+        "step": [each.step_count for each in sessions],
+        "elapsed_s": [round(each.elapsed_s, 1) for each in sessions],
+        "error": [each.error or "" for each in sessions],
+        "journal": ["" if each.path is None else str(each.path) for each in sessions],
+    }
+    return pd.DataFrame(columns).set_index("run_id")
+
+
+def _journal(command: Command, shell: Any) -> Any:
+    rows = 20
+    if command.words:
+        value = literal(command.words[0])
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise CommandError(f"%it2 journal {command.words[0]}: that is no number of rows")
+        rows = value
+    frame = lifetime.current().journal.frame()
+    wanted = command.options.get("type")
+    if wanted is not None:
+        frame = frame[frame["type"] == wanted]
+    return frame.tail(rows)
+
+
+def _plot(command: Command, shell: Any) -> Any:
+    session: Any = lifetime.current()
+    plot = getattr(session, "plot", None)
+    if plot is None:
+        raise It2nbError(f"{session.run_id} has no plot(); make the session with TrainingSession")
+    return plot(list(command.words) or None)
+
+
+def _panel(command: Command, shell: Any) -> Any:
+    from it2nb.notebook.panel import Panel
+
+    return Panel(lifetime.current())
+
+
+def _policy(command: Command, shell: Any) -> Any:
+    return lifetime.current().policy.describe()
+
+
+def _export(command: Command, shell: Any) -> Text:
+    session: Session = lifetime.current()
+    written = export(session, Path(command.words[0]) if command.words else None)
+    return Text("\n".join(str(path) for path in written))
+
+
+def _help(command: Command, shell: Any) -> Text:
+    if not command.words:
+        return Text(usage())
+    verb = VERBS.get(command.words[0])
+    if verb is None:
+        raise CommandError(f"there is no verb {command.words[0]!r}; see %it2 help")
+    lines = [f"%it2 {verb.name} {verb.usage}".rstrip(), f"  {verb.help}"]
+    lines += [f"  --{each.name} {each.value:8}  {each.help}" for each in verb.options]
+    return Text("\n".join(lines))
+
+
+_VERBS: dict[str, Callable[[Command, Any], Any]] = {
+    "status": _status,
+    "knobs": _knobs,
+    "set": _set,
+    "do": _do,
+    "actions": _actions,
+    "pause": _plain("pause"),
+    "resume": _plain("resume"),
+    "stop": _stop,
+    "evaluate": _plain("evaluate", LONG_TIMEOUT_S),
+    "save": _save,
+    "wait": _wait,
+    "panel": _panel,
+    "journal": _journal,
+    "plot": _plot,
+    "runs": _runs,
+    "policy": _policy,
+    "export": _export,
+    "help": _help,
+}

@@ -1,0 +1,230 @@
+"""Watched values: what ``--watch loss,acc`` records at each step.
+
+``loss`` may live in a function that the cell calls, so it is looked up in the user's frames, from
+the one that reached the control point outwards. A value is recorded when the name was rebound
+or the tensor changed in place. Nothing here keeps a tensor with its graph alive.
+"""
+
+from __future__ import annotations
+
+import numbers
+import sys
+import weakref
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
+from typing import Any
+
+from it2nb.core.faults import guard
+from it2nb.core.session import Session
+from it2nb.notebook.callers import has_local, is_function, locals_of, user_frames
+from it2nb.notebook.options import Watch
+
+_MISSING = object()
+#: A name that was never found is told of after this many steps.
+PATIENCE_STEPS = 100
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One watched value and what was seen last."""
+
+    watch: Watch
+    code: CodeType | None
+    roots: tuple[str, ...]
+    seen: Any = _MISSING
+    version: int = -1
+    found: bool = False
+    told: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class _OnTheirWay:
+    """Numbers of one step that an accelerator is still copying; read a step later."""
+
+    step: int
+    branch_id: int
+    round: int
+    numbers: dict[str, Any] = field(default_factory=dict)
+    arrived: Any = None
+
+
+class Watcher:
+    """Reads the watched values at a control point. Training thread only, but for `names`.
+
+    Parameters
+    ----------
+    watches : sequence of Watch
+    namespace : mapping
+        The user's globals.
+    session : Session
+        Gets the values that come late, warnings about names that can't be recorded, and faults.
+    expected : collection of str
+        Names that the cell binds somewhere: not missing, only later.
+    """
+
+    def __init__(
+        self,
+        watches: Sequence[Watch],
+        namespace: Mapping[str, Any],
+        session: Session,
+        expected: frozenset[str] = frozenset(),
+    ) -> None:
+        self._watched = [_prepare(each) for each in watches]
+        self._namespace = namespace
+        self._session = session
+        self._expected = expected
+        self._on_their_way: deque[_OnTheirWay] = deque()
+        self._points = 0
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the metrics."""
+        return [each.watch.name for each in self._watched]
+
+    def __call__(self) -> dict[str, float]:
+        """Return the values that are new since the last call, as floats."""
+        if not self._watched:
+            return {}
+        self.collect_late(wait=False)
+        self._points += 1
+        values: dict[str, float] = {}
+        frames = user_frames(sys._getframe(1), self._namespace)
+        for each in self._watched:
+            with guard(f"--watch {each.watch.name}", self._session.report):
+                value = self._look_up(each, frames)
+                if value is _MISSING:
+                    self._tell_missing(each)
+                elif self._is_new(each, value):
+                    self._take(each, value, values)
+        # Frames refer to the user's locals; the list must not outlive the call.
+        frames.clear()
+        return values
+
+    def collect_late(self, *, wait: bool = True) -> None:
+        """Record what accelerators have copied since; `wait` for the rest (at the end)."""
+        session = self._session
+        while self._on_their_way and (wait or self._on_their_way[0].step <= session.step_count):
+            late = self._on_their_way.popleft()
+            if late.arrived is not None:
+                late.arrived.synchronize()
+            numbers = {name: float(number) for name, number in late.numbers.items()}
+            session.metrics.record(late.step, numbers, session.t, late.branch_id, late.round)
+
+    def finish(self) -> None:
+        """The run is over: record what is late, tell what never came."""
+        self.collect_late()
+        for each in self._watched:
+            if not each.found and self._points:
+                self._complain(each, "it was never there")
+            each.seen = _MISSING
+
+    # --- finding ----------------------------------------------------------------------------
+
+    def _look_up(self, each: _Watched, frames: list[FrameType]) -> Any:
+        for frame in frames:
+            here = frame.f_code
+            if is_function(here) and not any(has_local(here, root) for root in each.roots):
+                continue
+            value = _read(frame, each)
+            if value is not _MISSING:
+                return value
+        return _evaluate(each, self._namespace, self._namespace)
+
+    def _tell_missing(self, each: _Watched) -> None:
+        soon = any(root in self._expected for root in each.roots)
+        if not soon or self._points == PATIENCE_STEPS:
+            self._complain(each, f"there is no such value after {self._points} steps")
+
+    def _complain(self, each: _Watched, what: str) -> None:
+        if what not in each.told:
+            if not each.told:
+                self._session.warn(f"--watch {each.watch.name}: {what}")
+            each.told.add(what)
+
+    # --- reading ----------------------------------------------------------------------------
+
+    def _is_new(self, each: _Watched, value: Any) -> bool:
+        each.found = True
+        version = getattr(value, "_version", -1) if _is_tensor(value) else -1
+        seen = each.seen() if isinstance(each.seen, weakref.ref) else each.seen
+        if seen is value and version == each.version:
+            # A NumPy array changes in place without telling: always look.
+            return type(value).__module__ == "numpy" and not isinstance(value, numbers.Number)
+        each.version = version
+        # Numbers are kept, so that an equal id means the same object; all else only weakly.
+        with_weakref = type(value).__weakrefoffset__ != 0
+        each.seen = weakref.ref(value) if with_weakref else value
+        return True
+
+    def _take(self, each: _Watched, value: Any, values: dict[str, float]) -> None:
+        name = each.watch.name
+        if _is_tensor(value):
+            self._take_tensor(each, value, values)
+        elif isinstance(value, Mapping):
+            for key, inner in value.items():
+                if isinstance(key, str) and isinstance(inner, numbers.Real):
+                    values[f"{name}/{key}"] = float(inner)
+        elif isinstance(value, numbers.Real):
+            values[name] = float(value)
+        elif getattr(value, "size", None) == 1 and hasattr(value, "item"):
+            values[name] = float(value.item())
+        else:
+            each.seen = None
+            self._complain(each, f"a {type(value).__name__} is no number")
+
+    def _take_tensor(self, each: _Watched, value: Any, values: dict[str, float]) -> None:
+        if value.numel() != 1:
+            self._complain(each, f"it has {value.numel()} elements; watch one number, its mean()")
+            return
+        number = value.detach()
+        if number.device.type == "cpu":
+            values[each.watch.name] = float(number)
+            return
+        if number.device.type == "meta":
+            self._complain(each, "a tensor on the meta device has no value")
+            return
+        self._send_off(each.watch.name, number)
+
+    def _send_off(self, name: str, number: Any) -> None:
+        """Begin to copy a number from an accelerator; reading it now would wait for it."""
+        session = self._session
+        step = session.step_count + 1
+        if not self._on_their_way or self._on_their_way[-1].step != step:
+            self._on_their_way.append(_OnTheirWay(step, session.branch_id, session.round))
+        late = self._on_their_way[-1]
+        if number.device.type == "cuda":
+            late.numbers[name] = number.to("cpu", non_blocking=True)
+            late.arrived = sys.modules["torch"].cuda.Event()
+            late.arrived.record()
+        else:
+            late.numbers[name] = number.clone()
+
+
+def _prepare(watch: Watch) -> _Watched:
+    code = compile(watch.expression, f"<--watch {watch.name}>", "eval")
+    if watch.expression.isidentifier():
+        return _Watched(watch, None, (watch.expression,))
+    return _Watched(watch, code, code.co_names)
+
+
+def _evaluate(each: _Watched, scope: Mapping[str, Any], local: Mapping[str, Any]) -> Any:
+    if each.code is None:
+        name = each.roots[0]
+        return local.get(name, _MISSING)
+    try:
+        return eval(each.code, dict(scope) if not isinstance(scope, dict) else scope, local)
+    except NameError:
+        return _MISSING
+
+
+def _read(frame: FrameType, each: _Watched) -> Any:
+    with locals_of(frame) as local:
+        return _evaluate(each, frame.f_globals, local)
+
+
+def _is_tensor(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    kind = getattr(torch, "Tensor", None)
+    return kind is not None and isinstance(value, kind)

@@ -1,0 +1,316 @@
+"""What a run is connected to: knobs, hooks, watched values, evaluation, what a save holds."""
+
+from __future__ import annotations
+
+import inspect
+import random
+import sys
+from collections.abc import Callable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from it2nb.core.control import StopTraining
+from it2nb.core.errors import It2nbError, KnobError, near
+from it2nb.core.faults import guard
+from it2nb.core.session import Session
+from it2nb.notebook.callers import locals_of, user_frames
+from it2nb.notebook.cell import Cell
+from it2nb.notebook.commands import CellOptions
+from it2nb.notebook.discover import Found, find, is_there, of_optimizer, root_of, variable_knob
+from it2nb.notebook.imports import ImportWatch
+from it2nb.notebook.loops import Level, Loops
+from it2nb.notebook.names import Names, local_names, names_of, reach
+from it2nb.notebook.options import KnobSpec
+from it2nb.notebook.watch import Watcher
+
+if TYPE_CHECKING:
+    from it2nb.pytorch.hooks import Attachment
+
+
+class Evaluator:
+    """The function of ``--evaluate``, looked up each time: a redefinition counts.
+
+    Has the attributes of a ``partial``, so that the models and loaders that the function uses
+    are found through it.
+    """
+
+    args: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = {}  # noqa: RUF012 - as a partial has it
+
+    def __init__(self, expression: str, namespace: MutableMapping[str, Any], session: Session):
+        self._expression = expression
+        self._code = compile(expression, f"<--evaluate {expression}>", "eval")
+        self._namespace = namespace
+        self._session = session
+
+    @property
+    def func(self) -> Callable[..., Any]:
+        """The function by now."""
+        found = eval(self._code, dict(self._namespace))
+        if not callable(found):
+            raise It2nbError(
+                f"--evaluate {self._expression} is a {type(found).__name__}, not a function"
+            )
+        return found  # type: ignore[no-any-return]
+
+    def __call__(self) -> Any:
+        """Call it, with the model where it asks for one."""
+        function = self.func
+        models = self._session.bound.models
+        return function(models[0]) if models and _takes_one(function) else function()
+
+
+def _takes_one(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    needed = [p for p in parameters if p.default is p.empty and p.kind in (0, 1)]
+    return len(needed) == 1
+
+
+class Wiring:
+    """Connects one session to the loop of one cell, and takes it apart again.
+
+    Parameters
+    ----------
+    session : Session
+    cell : Cell
+    options : CellOptions
+    namespace : dict
+        The user's globals.
+    loops_found : int
+        Outermost loops of the cell.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        cell: Cell,
+        options: CellOptions,
+        namespace: MutableMapping[str, Any],
+        loops_found: int,
+    ) -> None:
+        self._session = session
+        self._options = options
+        self._namespace = namespace
+        self._own = names_of(cell.code, cell.last)
+        self._binds_later = local_names(cell.code)
+        self.at = _control_points(options, self.names(), loops_found)
+        self._late_knobs: list[KnobSpec] = []
+        self._attachment: Attachment | None = None
+        self._import_watch: ImportWatch | None = None
+        expected = self._binds_later | self.names().all
+        self._watcher = Watcher(options.watch, namespace, session, expected)
+        self.loops = Loops(
+            lambda: session.step_count,
+            self._after_turn,
+            self._tell_total,
+            one_step_a_turn=self.at == "loop",
+        )
+
+    def names(self) -> Names:
+        """Return the names that the cell and the functions that it calls use, as of now."""
+        return reach(self._own, self._namespace)
+
+    def check(self) -> None:
+        """Refuse what can be seen to be wrong before anything runs.
+
+        Raises
+        ------
+        It2nbError
+        """
+        if self._options.evaluate is not None:
+            root = root_of(self._options.evaluate)
+            if root not in self._namespace and root not in self._binds_later:
+                known = [n for n, v in self._namespace.items() if callable(v) and n[0] != "_"]
+                raise It2nbError(
+                    f"--evaluate {self._options.evaluate}: there is no {root!r}{near(root, known)}"
+                )
+        for spec in self._options.knobs:
+            if is_there(spec, self._namespace) or root_of(spec.name) not in self._binds_later:
+                variable_knob(spec, self._namespace)
+
+    def connect(self) -> None:
+        """Register knobs, evaluation and what a save holds. Main thread, before the start."""
+        session = self._session
+        if self._options.evaluate is not None:
+            session.on_evaluate(Evaluator(self._options.evaluate, self._namespace, session))
+        self._add_variable_knobs(self._options.knobs)
+        if self.at != "session":
+            session.honours_control = False
+        if self.at == "loop":
+            session.stepper = "turns of the loop"
+        if "torch" in sys.modules:
+            self._connect_torch()
+
+    def enter(self) -> None:
+        """Begin, on the training thread: seed, and step hooks."""
+        seed = self._options.seed
+        if seed is not None:
+            random.seed(seed)
+            np.random.seed(seed)
+        if "torch" in sys.modules:
+            self._attach_hooks()
+        else:
+            # The loop may import it itself, however deep inside.
+            self._import_watch = ImportWatch("torch", self._torch_came)
+
+    def leave(self) -> None:
+        """Take the hooks away, and record what is late. Training thread."""
+        session = self._session
+        with guard("taking the hooks away", session.report):
+            if self._import_watch is not None:
+                self._import_watch.close()
+            if self._attachment is not None:
+                self._attachment.close()
+        with guard("watched values", session.report):
+            self._watcher.finish()
+
+    def release(self) -> None:
+        """The run is over: let go of what it trained, keep what it was set to."""
+        bound = self._session.bound
+        for kept in (bound.models, bound.optimizers, bound.schedulers):
+            kept.clear()
+        bound.scaler = None
+        bound.names.clear()
+        for knob in self._session.knobs.values():
+            with guard(f"get of {knob.name}"):
+                _freeze(knob)
+
+    # --- control points ---------------------------------------------------------------------
+
+    def _after_turn(self, level: Level) -> None:
+        """The outermost loop has done a turn. Training thread."""
+        session = self._session
+        if self.at == "session":
+            return
+        if self.at == "loop":
+            control = session.step(self._values())
+        elif session.step_count == level.steps_before:
+            # No optimizer has made a step in this loop so far: let requests in all the same.
+            control = session.pump()
+        else:
+            return
+        if self._late_knobs:
+            self._add_variable_knobs(self._late_knobs)
+        if control.stop:
+            raise StopTraining
+
+    def _values(self) -> Mapping[str, float]:
+        """Read the watched values at a control point. Training thread."""
+        if self._late_knobs:
+            self._add_variable_knobs(self._late_knobs)
+        return self._watcher()
+
+    def _tell_total(self, total: int) -> None:
+        if self._options.steps is None:
+            self._session.total_steps = total
+
+    # --- knobs ------------------------------------------------------------------------------
+
+    def _add_variable_knobs(self, specs: tuple[KnobSpec, ...] | list[KnobSpec]) -> None:
+        """Register the variables that are there; the others when the cell has made them."""
+        waiting = []
+        for spec in specs:
+            if not is_there(spec, self._namespace):
+                waiting.append(spec)
+                continue
+            try:
+                self._session.add_knob(variable_knob(spec, self._namespace))
+            except KnobError as err:
+                self._session.warn(str(err))
+        self._late_knobs = waiting
+
+    # --- PyTorch ----------------------------------------------------------------------------
+
+    def _torch_came(self) -> None:
+        with guard("connecting to PyTorch", self._session.report):
+            self._connect_torch()
+            self._attach_hooks()
+
+    def _connect_torch(self) -> None:
+        from it2nb.pytorch.checkpoints import install as install_checkpoints
+        from it2nb.pytorch.evaluate import install as install_evaluate
+
+        if self._session.evaluator is not None:
+            install_evaluate(self._session)
+        install_checkpoints(self._session)
+        self._adopt(find(self._namespace, self.names().all))
+
+    def _attach_hooks(self) -> None:
+        torch: Any = sys.modules["torch"]
+        if self._options.seed is not None:
+            torch.manual_seed(self._options.seed)
+        if self.at == "optimizer":
+            from it2nb.pytorch.hooks import attach
+
+            self._attachment = attach(
+                self._session, metrics_fn=self._values, on_new_optimizer=self._new_optimizer
+            )
+
+    def _new_optimizer(self, optimizer: Any) -> None:
+        """An optimizer made its first step: find what belongs to it. Training thread."""
+        if any(each is optimizer for each in self._session.bound.optimizers):
+            return
+        frames = user_frames(sys._getframe(1), self._namespace)
+        scopes: list[Mapping[str, Any]] = []
+        for frame in frames:
+            with locals_of(frame) as local:
+                scopes.append({k: v for k, v in local.items() if not k.startswith("_")})
+        frames.clear()
+        self._adopt(of_optimizer(optimizer, scopes))
+
+    def _adopt(self, found: Found) -> None:
+        """Make knobs of what was found, and bind it for saves."""
+        from it2nb.pytorch.optimizers import add_optimizer_knobs
+
+        session = self._session
+        session.bound.names.update(found.names())
+        scaler = next(iter(found.scalers.values()), None)
+        for model in found.models.values():
+            session.bind(model)
+        session.bind(
+            optimizers=list(found.optimizers.values()),
+            schedulers=list(found.schedulers.values()),
+            scaler=scaler,
+        )
+        for name, optimizer in found.optimizers.items():
+            with guard(f"knobs of {name}", session.report):
+                add_optimizer_knobs(session, optimizer, name=name)
+
+
+def _control_points(options: CellOptions, names: Names, loops_found: int) -> str:
+    """Decide what makes a step, when nobody said it."""
+    if options.at != "auto":
+        if options.at == "loop" and not loops_found:
+            raise It2nbError(
+                "--at loop: the cell has no for or while loop, also not in its functions; "
+                "call session.step(...) where a step ends, with %%it2 --session s --at session"
+            )
+        if options.at == "session" and options.session is None:
+            raise It2nbError("--at session needs --session NAME, whose step() the cell calls")
+        return options.at
+    if options.session is not None and options.session in names.reads:
+        return "session"
+    if "torch" in sys.modules or "torch" in names.all or not loops_found:
+        return "optimizer"
+    return "loop"
+
+
+def _freeze(knob: Any) -> None:
+    """Let a knob show its last value without holding the optimizer that it came from."""
+    value = knob.value
+    members = None if knob.members is None else dict(knob.members())
+    mode = knob.get_mode() if knob.get_mode is not None else None
+    knob.get = lambda: value
+    knob.set = _over
+    knob.members = None if members is None else lambda: members
+    knob.get_mode = None if knob.get_mode is None else lambda: mode
+    knob.set_mode = None if knob.set_mode is None else _over
+    knob.unavailable = lambda: "the run is over"
+
+
+def _over(value: Any) -> None:
+    raise It2nbError("the run is over")

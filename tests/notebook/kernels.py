@@ -1,0 +1,177 @@
+"""Real kernels for tests: this environment's ipykernel, and others installed beside it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.kernelspec import KernelSpec
+from jupyter_client.manager import KernelManager
+
+ROOT = Path(__file__).resolve().parents[2]
+#: A guard against deadlock, not a measure of speed.
+LIMIT_S = 90.0
+#: ipykernel of this environment, and the older ones that are supported.
+VERSIONS = ("installed", "7.3", "6.31")
+
+Message = dict[str, Any]
+
+
+def side_install(version: str) -> Path:
+    """Install an ipykernel into a folder of its own, once; returns the folder."""
+    folder = ROOT / ".cache" / "kernels" / f"ipykernel-{version}"
+    if not (folder / "ipykernel").is_dir():
+        subprocess.run(
+            [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps",
+             "--disable-pip-version-check", "--target", str(folder), f"ipykernel=={version}.*"],
+            check=True,
+        )  # fmt: skip
+    return folder
+
+
+class Cell:
+    """One execute request and what came of it."""
+
+    def __init__(self, kernel: Kernel, msg_id: str) -> None:
+        self.kernel = kernel
+        self.id = msg_id
+
+    def wait(self, *, fails: bool = False) -> Cell:
+        """Wait for the reply and the idle status; asserts that it succeeded, or failed."""
+        reply = self.kernel.reply(self.id)
+        self.kernel.until(lambda: self._is_idle(), f"idle of {self.id}")
+        status = reply["content"]["status"]
+        assert status == ("error" if fails else "ok"), "\n".join(
+            reply["content"].get("traceback", [])
+        )
+        return self
+
+    def _is_idle(self) -> bool:
+        return any(each["content"]["execution_state"] == "idle" for each in self.messages("status"))
+
+    def messages(self, *types: str) -> list[Message]:
+        """Return the IOPub messages that belong to this cell."""
+        return [
+            each
+            for each in self.kernel.seen()
+            if each["parent_header"].get("msg_id") == self.id
+            and (not types or each["msg_type"] in types)
+        ]
+
+    @property
+    def text(self) -> str:
+        """What was printed under it so far."""
+        return "".join(each["content"]["text"] for each in self.messages("stream"))
+
+    @property
+    def shown(self) -> str:
+        """The plain text of displays and results under it."""
+        found = self.messages("display_data", "execute_result")
+        return "\n".join(each["content"]["data"].get("text/plain", "") for each in found)
+
+    @property
+    def error(self) -> str:
+        """Tracebacks under it."""
+        return "\n".join("\n".join(each["content"]["traceback"]) for each in self.messages("error"))
+
+    def until_text(self, part: str) -> Cell:
+        """Wait until something was printed under it."""
+        self.kernel.until(lambda: part in self.text, f"{part!r} under its cell")
+        return self
+
+
+class Kernel:
+    """A kernel process and a client, with IOPub read on a thread."""
+
+    def __init__(self, version: str, folder: Path) -> None:
+        self.version = version
+        env = dict(os.environ)
+        if version != "installed":
+            env["PYTHONPATH"] = os.pathsep.join([str(side_install(version)), env["PYTHONPATH"]])
+        self.manager = KernelManager()
+        self.manager._kernel_spec = KernelSpec(  # the environment's own spec knows one ipykernel
+            argv=[sys.executable, "-m", "ipykernel_launcher", "--log-level=ERROR",
+                  "-f", "{connection_file}"],
+            display_name=version,
+            language="python",
+        )  # fmt: skip
+        self.manager.start_kernel(cwd=str(folder), env=env)
+        self.client: BlockingKernelClient = self.manager.blocking_client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=LIMIT_S)
+        self._seen: list[Message] = []
+        self._replies: dict[str, Message] = {}
+        self._news = threading.Condition()
+        self._over = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def close(self) -> None:
+        """Shut it down as a front end does."""
+        self.manager.shutdown_kernel()
+        self._over.set()
+        self._reader.join(LIMIT_S)
+        self.client.stop_channels()
+
+    def _read(self) -> None:
+        while not self._over.is_set():
+            if not self.client.iopub_channel.msg_ready():
+                self.client.iopub_channel.socket.poll(50)
+                continue
+            message = self.client.get_iopub_msg(timeout=1)
+            with self._news:
+                self._seen.append(message)
+                self._news.notify_all()
+
+    def seen(self) -> list[Message]:
+        """Return all IOPub messages so far."""
+        with self._news:
+            return list(self._seen)
+
+    def until(self, done: Callable[[], Any], what: str) -> None:
+        """Wait until `done()`, looked at after each IOPub message."""
+        deadline = time.monotonic() + LIMIT_S
+        while not done():
+            with self._news:
+                if not self._news.wait(min(1.0, max(0.0, deadline - time.monotonic()))):
+                    assert time.monotonic() < deadline, f"{what} did not come"
+                    assert self.manager.is_alive(), f"the kernel died before {what}"
+
+    def reply(self, msg_id: str) -> Message:
+        """Wait for the shell reply to a request."""
+        while msg_id not in self._replies:
+            message = self.client.get_shell_msg(timeout=LIMIT_S)
+            self._replies[message["parent_header"].get("msg_id", "")] = message
+        return self._replies[msg_id]
+
+    def execute(self, code: str, *, allow_stdin: bool = True) -> Cell:
+        """Send a cell; returns at once."""
+        return Cell(self, self.client.execute(code, allow_stdin=allow_stdin))
+
+    def run(self, code: str, *, allow_stdin: bool = True, fails: bool = False) -> Cell:
+        """Run a cell to its end."""
+        return self.execute(code, allow_stdin=allow_stdin).wait(fails=fails)
+
+    def value(self, expression: str) -> str:
+        """Evaluate an expression and return its repr."""
+        cell = self.run(f"print(repr({expression}), end='')")
+        self.until(lambda: cell.text, f"the value of {expression}")
+        return cell.text
+
+    def send_comm(self, comm_id: str, data: dict[str, Any], *, kind: str = "comm_msg") -> None:
+        """Send a comm message to the main shell, as a front end without subshells does."""
+        content: dict[str, Any] = {"comm_id": comm_id, "data": data}
+        if kind == "comm_open":
+            content["target_name"] = "test"
+        self.client.shell_channel.send(self.client.session.msg(kind, content))
+
+    def interrupt(self) -> None:
+        """Press the interrupt button."""
+        self.manager.interrupt_kernel()
