@@ -44,6 +44,11 @@ class Reducer:
         Where copies live; the tensor's own device by default.
     share : callable, optional
         ``share(where, tensor) -> Tensor | None``: an older copy with the same bits, used again.
+
+    Attributes
+    ----------
+    places : dict of str to Tensor
+        The copies by where they were found.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class Reducer:
         self._clone = clone
         self._device = device
         self._share = share
+        self.places: dict[str, torch.Tensor] = {}
         # With the source: while it lives, nothing else can come to lie at its address.
         self._copies: dict[tuple[Any, ...], tuple[torch.Tensor, torch.Tensor]] = {}
         self._path: set[int] = set()
@@ -177,6 +183,7 @@ class Reducer:
             if not _is_whole(done):
                 done = done.clone()
         self._copies[place] = (plain, done)
+        self.places[where] = done
         return done
 
     def _array(self, array: np.ndarray[Any, Any], where: str) -> Any:

@@ -1,0 +1,380 @@
+"""History: what a run can go back to, and the going back itself."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from it2nb.core.faults import guard
+from it2nb.core.wire import EFFECTIVE, TERMINAL
+from it2nb.pytorch.knob_state import KnobValues, changes, read_knobs, write_knobs
+from it2nb.pytorch.plain import Reducer, expand
+from it2nb.pytorch.snapshots import Ring, Snapshot, size_of_live
+from it2nb.pytorch.state import Live, check, restore
+
+if TYPE_CHECKING:
+    from it2nb.core.queue import ActionHandle
+    from it2nb.core.session import Session
+
+#: Requests that change nothing that could be undone. Any other action may change the run.
+INERT = frozenset(
+    {
+        "pause", "resume", "stop", "note", "set_context", "evaluate", "save_checkpoint",
+        "list_checkpoints", "undo", "fork",
+    }
+)  # fmt: skip
+#: Changes of one knob by one source within so many seconds are one gesture, undone at once.
+GESTURE_S = 1.0
+#: Entries that people make: a snapshot before each. Programs may ask at every step, and their
+#: snapshots have to keep within a share of the time.
+HUMAN = frozenset({"panel", "magic", "python"})
+
+DATA_GOES_ON = (
+    "weights, optimizer, schedule and random streams are those of step {step}; the data goes on "
+    "where the loop is, since a plain for loop can't be wound back: iterate over "
+    "session.loop(loader) to get the same batches again"
+)
+
+
+@dataclass(eq=False)
+class Change:
+    """Somebody's intervention, with what was before it.
+
+    Attributes
+    ----------
+    what : str
+        ``"set_knob lr"``.
+    handle : ActionHandle
+        The request; of a gesture the last one.
+    step, branch_id : int
+    knobs : KnobValues
+        Before it.
+    snapshot : Snapshot or None
+        Before it; None where none was taken.
+    t : float
+        Seconds since the session was made.
+    """
+
+    what: str
+    handle: ActionHandle
+    step: int
+    branch_id: int
+    knobs: KnobValues
+    snapshot: Snapshot | None
+    t: float
+    _was_effective: bool = field(default=False, repr=False)
+
+    def joined_by(self, handle: ActionHandle, t: float) -> None:
+        """Take a further request of the same gesture in."""
+        self._was_effective = self.is_effective
+        self.handle, self.t = handle, t
+
+    @property
+    def is_effective(self) -> bool:
+        """Whether the run was changed: its own result says so."""
+        return self._was_effective or self.handle.status in EFFECTIVE
+
+    @property
+    def is_void(self) -> bool:
+        """Whether it is known that nothing was changed."""
+        return self.handle.status in TERMINAL and not self.is_effective
+
+
+class History:
+    """What a session can go back to. Training thread, unless a method says otherwise.
+
+    Parameters
+    ----------
+    session : Session
+    ring : Ring
+    max_share : float
+        Snapshots that nobody asked for may take this share of the run's time.
+    """
+
+    def __init__(self, session: Session, ring: Ring, max_share: float = 0.02) -> None:
+        self.session = session
+        self.ring = ring
+        self.max_share = max_share
+        #: Why no snapshot is kept; None while they are.
+        self.reason: str | None = "no snapshot was taken yet"
+        self._changes: deque[Change] = deque(maxlen=100)
+        self._cost_s = 0.0
+        self._taken_t = float("-inf")
+
+    # --- what there is -----------------------------------------------------------------------
+
+    def live(self) -> Live:
+        """Name the live objects of the session by the user's names for them. Any thread."""
+        bound = self.session.bound
+
+        def by_name(objects: list[Any], stem: str) -> dict[str, Any]:
+            found: dict[str, Any] = {}
+            for each in objects:
+                name = wanted = bound.names.get(id(each)) or stem
+                number = 0
+                while name in found:
+                    number += 1
+                    name = f"{wanted}_{number}"
+                found[name] = each
+            return found
+
+        return Live(
+            by_name(bound.models, "model"),
+            by_name(bound.optimizers, "optimizer"),
+            by_name(bound.schedulers, "scheduler"),
+            bound.scaler,
+            dict(bound.stateful),
+            dict(bound.generators),
+        )
+
+    def last_change(self) -> Change | None:
+        """Return the newest change that was not undone. Any thread."""
+        for change in reversed(list(self._changes)):
+            if change.is_effective:
+                return change
+        return None
+
+    def lineage(self, branch_id: int) -> Iterator[tuple[int, float]]:
+        """List a branch and its ancestors, each with the last step that belongs to the line."""
+        branches = {each.id: each for each in self.session.branches}
+        limit = float("inf")
+        branch = branches.get(branch_id)
+        while branch is not None:
+            yield branch.id, limit
+            limit = min(limit, branch.step)
+            branch = branches.get(branch.parent) if branch.parent is not None else None
+
+    def nearest(self, step: int, branch_id: int) -> Snapshot | None:
+        """Find the snapshot at `step` of this line of branches, or the nearest before it."""
+        limits = dict(self.lineage(branch_id))
+        fitting = [
+            each
+            for each in self.ring
+            if each.step <= min(step, limits.get(each.branch_id, -1))
+            and each.round == self.session.round
+        ]
+        # Of two at one step the older one: the newer was taken after a change at that step.
+        return max(fitting, key=lambda each: each.step, default=None)
+
+    def before(self, change: Change) -> Snapshot | None:
+        """Find the snapshot from before a change, or the nearest one before that."""
+        if change.snapshot in self.ring:
+            return change.snapshot
+        return self.nearest(change.step, change.branch_id)
+
+    def last_good(self) -> Snapshot | None:
+        """Find the newest snapshot of this line whose weights are all finite."""
+        limits = dict(self.lineage(self.session.branch_id))
+        for each in sorted(self.ring, key=lambda one: -one.step):
+            if each.step <= limits.get(each.branch_id, -1) and each.is_finite():
+                return each
+        return None
+
+    # --- taking --------------------------------------------------------------------------------
+
+    def take(self, why: str, *, is_change: bool = False) -> Snapshot | None:
+        """Take a snapshot now and keep it; None where that is not possible (`reason` says why)."""
+        session, live = self.session, self.live()
+        if not live:
+            self.reason = "no model was found or bound: only knobs can be put back"
+            return None
+        needed = size_of_live(live)
+        if needed > self.ring.max_bytes:
+            self.reason = (
+                f"one snapshot takes {needed / 1e6:,.0f} MB and the bound for all of them is "
+                f"{self.ring.max_bytes / 1e6:,.0f} MB; raise it with snapshots={{'max_bytes': ...}}"
+            )
+            return None
+        began = session.clock.monotonic()
+        snapshot = Snapshot(
+            session.step_count,
+            session.branch_id,
+            session.round,
+            self.ring.take(live),
+            read_knobs(session),
+            self.users_own(Reducer(portable=False, clone=True)),
+            why,
+            session.t,
+            is_change,
+        )
+        self.ring.add(snapshot)
+        self._cost_s = session.clock.monotonic() - began
+        self._taken_t = session.t
+        self.reason = None
+        return snapshot
+
+    def users_own(self, reduce: Reducer) -> list[Any]:
+        """Collect what the user's ``on_save`` functions give, as plain trees."""
+        own = self.session.bound.on_save
+        return [reduce(save(), f"what on_save function {i} returned") for i, save in enumerate(own)]
+
+    def is_affordable(self) -> bool:
+        """Whether another snapshot keeps within the share of time that they may take."""
+        return (self.session.t - self._taken_t) * self.max_share >= self._cost_s
+
+    def take_in_passing(self, session: Session) -> None:
+        """Take a snapshot that nobody asked for, if there is anything to take and time for it."""
+        bound = session.bound
+        if (bound.models or bound.optimizers) and self.is_affordable():
+            self.take(f"step {session.step_count}")
+
+    def before_change(self, handle: ActionHandle) -> None:
+        """Keep what is there before a request is carried out, so that it can be undone."""
+        action, t = handle.action, self.session.t
+        if action.type in INERT:
+            return
+        name = action.payload.get("name")
+        what = f"{action.type} {name}" if isinstance(name, str) else action.type
+        while self._changes and self._changes[-1].is_void:
+            self._changes.pop()
+        last = self._changes[-1] if self._changes else None
+        if (
+            last is not None
+            and action.type == "set_knob"
+            and last.what == what
+            and last.handle.source == handle.source
+            and last.branch_id == self.session.branch_id
+            and t - last.t < GESTURE_S
+        ):
+            last.joined_by(handle, t)
+            return
+        snapshot = None
+        if handle.source in HUMAN or self.is_affordable():
+            with guard("snapshot", self.session.report):
+                snapshot = self.take(f"before {what}", is_change=True)
+        self._changes.append(
+            Change(
+                what,
+                handle,
+                self.session.step_count,
+                self.session.branch_id,
+                read_knobs(self.session),
+                snapshot,
+                t,
+            )
+        )
+
+    def forget(self, change: Change) -> None:
+        """It was undone."""
+        with guard("forgetting a change"):
+            self._changes.remove(change)
+
+    def clear(self) -> None:
+        """Let go of every snapshot and change."""
+        self.ring.clear()
+        self._changes.clear()
+        self.reason = "the run is over"
+
+    # --- going back ----------------------------------------------------------------------------
+
+    def go_back(
+        self,
+        tree: Mapping[str, Any],
+        knobs: Mapping[str, Any],
+        extra: Any,
+        *,
+        to: Mapping[str, Any],
+        reason: str,
+        keep_knobs: bool = False,
+        clone: bool = True,
+    ) -> dict[str, Any]:
+        """Restore a tree in place, fork a branch, and say in a row what changed.
+
+        Parameters
+        ----------
+        tree, knobs, extra
+            What was kept.
+        to : mapping
+            ``step``, ``branch_id`` and where it comes from (``path``): part of the row.
+        reason : str
+            Of the branch.
+        keep_knobs : bool
+            The live values stay.
+        clone : bool
+            The tree is used again.
+
+        Returns
+        -------
+        dict
+            ``step, branch_id, parent, from_step, from_branch, knobs, notes``: the result's data
+            and the payload of ``checkpoint_loaded``.
+
+        Raises
+        ------
+        Rejected
+            If the tree does not fit; nothing was touched.
+        RuntimeError
+            If the restore broke in the middle; it says whether all was put back.
+        """
+        session, live = self.session, self.live()
+        check(live, tree)
+        before = read_knobs(session)
+        came_from = {"from_step": session.step_count, "from_branch": session.branch_id}
+        notes = self._restore(live, tree, extra, clone)
+        notes += write_knobs(session, before if keep_knobs else knobs)
+        changed = changes(before, read_knobs(session))
+        branch = session.fork_branch(int(to["step"]), reason, to.get("branch_id"))
+        if not self.replays:
+            notes.append(DATA_GOES_ON.format(step=to["step"]))
+        told = {
+            **to,
+            "branch_id": branch.id,
+            "parent": branch.parent,
+            **came_from,
+            "knobs": changed,
+            "keep_knobs": keep_knobs,
+            "notes": notes,
+        }
+        self.write_changed(changed, [("checkpoint_loaded", told)])
+        return told
+
+    @property
+    def replays(self) -> bool:
+        """Whether the data goes back too: the loop is ours, or a step function makes its own."""
+        bound = self.session.bound
+        if bound.step_fn is not None:
+            return True
+        return any(getattr(each, "replays", False) for each in bound.stateful.values())
+
+    def write_changed(
+        self, changed: Mapping[str, Mapping[str, Any]], rows: list[tuple[str, dict[str, Any]]]
+    ) -> None:
+        """Write `rows`, then one ``knob_changed`` for each knob that has another value now."""
+        serving = self.session.serving
+        rows += [
+            ("knob_changed", {"name": name, "value": each["after"], "before": each["before"]})
+            for name, each in changed.items()
+        ]
+        self.session.write_rows(
+            rows,
+            source=serving.source if serving else None,
+            action_id=serving.id if serving else None,
+        )
+
+    def _restore(self, live: Live, tree: Mapping[str, Any], extra: Any, clone: bool) -> list[str]:
+        notes: list[str] = []
+        with guard("restore") as fault:
+            notes = restore(live, tree, clone=clone)
+            notes += self._give_back(extra, clone)
+        if not fault:
+            return notes
+        # The change that is under way kept what was before it.
+        kept = self._changes[-1].snapshot if self._changes else None
+        said = "the run may hold parts of both states now: load a checkpoint or stop"
+        if kept is not None and kept.step == self.session.step_count:
+            with guard("putting back") as second:
+                restore(live, kept.tree, clone=True)
+                self._give_back(kept.extra, True)
+            said = f"putting it back failed too: {second.error}" if second else "all was put back"
+        raise RuntimeError(f"{fault.error}; {said}")
+
+    def _give_back(self, extra: Any, clone: bool) -> list[str]:
+        own = self.session.bound.on_load
+        kept = list(extra or [])
+        for index, (load, data) in enumerate(zip(own, kept, strict=False)):
+            load(expand(data, where=f"what on_save function {index} returned", clone=clone))
+        if len(own) == len(kept):
+            return []
+        return [f"{len(kept)} on_save functions gave data and {len(own)} on_load functions take it"]

@@ -1,0 +1,125 @@
+"""Saving a run to checkpoint files: when asked, and by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from it2nb.core.actions import Owed
+from it2nb.core.errors import Rejected
+from it2nb.pytorch import checkpoints
+from it2nb.pytorch.history import History
+from it2nb.pytorch.knob_state import read_knobs
+from it2nb.pytorch.plain import Reducer
+from it2nb.pytorch.state import NOTHING_BOUND
+
+if TYPE_CHECKING:
+    from it2nb.core.session import Session
+
+#: Automatic checkpoints that stay on the disk.
+KEPT_AUTOSAVES = 2
+
+
+class Saving:
+    """Writes the checkpoint files of one session.
+
+    Parameters
+    ----------
+    history : History
+        Knows the live objects.
+    folder : Path
+        Where the files are.
+    autosave_s : float, optional
+        Also save without being asked, every so many seconds.
+    """
+
+    def __init__(self, history: History, folder: Path, autosave_s: float | None = None) -> None:
+        self.session = history.session
+        self.history = history
+        self.folder = folder
+        self.autosave_s = autosave_s
+        self._autosaves: list[Path] = []
+        self._autosaved_t = history.session.t
+
+    def save(self, payload: dict[str, Any], session: Session) -> Any:
+        """Save the state of the run to one file; the result tells path, size and SHA-256."""
+        if self.is_ours:
+            return self.save_now(payload.get("tag"))
+        if session.honours_control:
+            return Owed("save", payload.get("tag"))
+        raise Rejected(NOTHING_BOUND)
+
+    def save_now(self, tag: str | None = None) -> dict[str, Any]:
+        """Save now. Training thread, at a control point."""
+        session = self.session
+        place = {"branch_id": session.branch_id, "round": session.round, "tag": tag}
+        name = checkpoints.file_name(session.step_count, **place)  # type: ignore[arg-type]
+        meta = {
+            "step": session.step_count,
+            **place,
+            "run_id": session.run_id,
+            "knobs": read_knobs(session),
+        }
+        info = checkpoints.save_live(
+            self.folder / name,
+            self.history.live(),
+            meta=meta,
+            extra=self.history.users_own(Reducer(portable=True, clone=False)),
+        )
+        entry = {
+            "path": str(info.path),
+            "step": info.step,
+            **place,
+            "sha256": info.sha256,
+            "size_bytes": info.size_bytes,
+        }
+        session.checkpoints[:] = [e for e in session.checkpoints if e["path"] != entry["path"]]
+        session.checkpoints.append(entry)
+        serving = session.serving
+        session.emit(
+            "checkpoint_saved",
+            entry,
+            source=serving.source if serving else None,
+            action_id=serving.id if serving else None,
+        )
+        return entry
+
+    def autosave(self, session: Session) -> None:
+        """Save if it is time to; called at control points."""
+        if self.autosave_s is None or session.t - self._autosaved_t < self.autosave_s:
+            return
+        if not self.history.live():
+            return
+        self._autosaved_t = session.t
+        path = Path(self.save_now("auto")["path"])
+        self._autosaves = [*(each for each in self._autosaves if each != path), path]
+        while len(self._autosaves) > KEPT_AUTOSAVES:
+            old = self._autosaves.pop(0)
+            old.unlink(missing_ok=True)
+            session.checkpoints[:] = [e for e in session.checkpoints if e["path"] != str(old)]
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether saving and loading is for us to do, and not for a loop that does it by itself.
+
+        In a loop that looks at StepControl (the paper's way) a model alone is bound for resets
+        and the model tree; with its optimizer it is for us.
+        """
+        bound = self.session.bound
+        return bool(self.history.live()) and (
+            not self.session.honours_control or bool(bound.optimizers)
+        )
+
+    def unavailable(self) -> str | None:
+        """Why nothing can be saved or loaded; None when it can. Any thread."""
+        return None if self.history.live() or self.session.honours_control else NOTHING_BOUND
+
+    def entries(self) -> list[dict[str, Any]]:
+        """List the files that this session wrote in this round and that are still there."""
+        return [
+            each
+            for each in self.session.checkpoints
+            if "sha256" in each
+            and each["round"] == self.session.round
+            and Path(each["path"]).is_file()
+        ]
