@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
     from PIL.ImageFont import FreeTypeFont
 
-#: CSS pixels; the picture has twice as many, for sharp text.
-WIDTH = 860
+#: CSS pixels; the picture has twice as many, for sharp text. An odd number, since the live panel
+#: hides its picture by it (js/src/styles.css).
+WIDTH = 861
 SCALE = 2
 PLOT_HEIGHT = 150
 CURVES = 4

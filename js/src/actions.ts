@@ -120,7 +120,8 @@ export class Actions {
     const ask = Object.values(store.asks).find(
       (each) => each.name === null && now - each.sentAt > QUIET_MS,
     );
-    const said = ask !== undefined ? waits(ask) : store.said === null ? null : actionSaid(store.said);
+    const said =
+      ask !== undefined ? waits(ask) : store.said === null ? null : actionSaid(store.said);
     setText(this.said, said?.text ?? "");
     setAttribute(this.said, "data-tone", said?.tone ?? null);
     show(this.said, said !== null);
@@ -209,7 +210,9 @@ export class Actions {
       class: schema.dangerous ? "it2-danger" : "it2-primary",
       text: title(schema.name),
     });
-    const question = schema.dangerous ? `${title(schema.name)}? ${DANGER[schema.name] ?? ""}` : title(schema.name);
+    const question = schema.dangerous
+      ? `${title(schema.name)}? ${DANGER[schema.name] ?? ""}`
+      : title(schema.name);
     form.append(
       h("b", { text: question.trim() }),
       h("span", { class: "it2-dim", text: schema.description }),
@@ -292,7 +295,10 @@ export function fieldsOf(schema: ActionSchema): Field[] {
   });
 }
 
-function resolve(raw: Schema, definitions: { [name: string]: Schema }): { schema: Schema; nullable: boolean } {
+function resolve(
+  raw: Schema,
+  definitions: { [name: string]: Schema },
+): { schema: Schema; nullable: boolean } {
   if (typeof raw.$ref === "string") {
     const name = raw.$ref.split("/").at(-1) ?? "";
     return { schema: definitions[name] ?? {}, nullable: false };
@@ -321,7 +327,7 @@ function fieldOf(name: string, schema: Schema, required: boolean): Field {
     for (const each of choices) {
       select.append(h("option", { text: typeof each === "string" ? each : valueText(each) }));
     }
-    if (preset !== null) select.selectedIndex = offset + choices.findIndex((each) => each === preset);
+    if (preset !== null) select.selectedIndex = offset + choices.indexOf(preset);
     label.append(select);
     return {
       name,
@@ -330,7 +336,11 @@ function fieldOf(name: string, schema: Schema, required: boolean): Field {
       focus: () => select.focus(),
     };
   }
-  const input = h("input", { type: "text", value: preset === null ? "" : textOf(preset), spellcheck: "false" });
+  const input = h("input", {
+    type: "text",
+    value: preset === null ? "" : textOf(preset),
+    spellcheck: "false",
+  });
   label.append(input);
   return {
     name,

@@ -71,7 +71,13 @@ export class Channel {
   submit(type: string, payload: { [key: string]: Json }, reason?: string): string {
     const id = newId();
     const { head } = this.#store;
-    const action: Action = { v: 2, type, payload, id, observed: { step: head.step, metrics: seen(this.#store) } };
+    const action: Action = {
+      v: 2,
+      type,
+      payload,
+      id,
+      observed: { step: head.step, metrics: seen(this.#store) },
+    };
     if (reason) action.reason = reason;
     const name = typeof payload.name === "string" ? payload.name : null;
     const requested = payload.value ?? payload.mode ?? null;

@@ -6,7 +6,12 @@ export interface Trace {
   x: readonly number[];
   y: readonly (number | null)[];
   line?: { color: string; width: number; dash?: string; simplify?: boolean };
-  marker?: { color: string; size: number; symbol: string; line?: { width: number; color?: string } };
+  marker?: {
+    color: string;
+    size: number;
+    symbol: string;
+    line?: { width: number; color?: string };
+  };
   opacity?: number;
   yaxis?: "y2";
   text?: readonly string[];

@@ -2,8 +2,8 @@
 
 import type { ChartDiv, Plotly } from "./chart";
 import { h, setAttribute, setText, show } from "./dom";
-import { latestText } from "./numbers";
 import { figureOf, type Look, readColors } from "./figure";
+import { latestText } from "./numbers";
 import { type Line, lineOf, type Series } from "./series";
 import type { Store } from "./store";
 import type { Curve, Latest, WindowAsk } from "./wire";
@@ -51,7 +51,9 @@ export class Curves {
     private readonly signal: AbortSignal,
   ) {
     for (const each of SMOOTHING) {
-      this.#smooth.append(h("option", { value: each, text: each === 0 ? "no smoothing" : `smooth ${each}` }));
+      this.#smooth.append(
+        h("option", { value: each, text: each === 0 ? "no smoothing" : `smooth ${each}` }),
+      );
     }
     this.#smooth.value = String(this.#look.smooth);
     show(this.#reset, false);
@@ -335,7 +337,12 @@ class Plot {
     private readonly name: string,
     private readonly hands: PlotHands,
   ) {
-    const head = h("figcaption", { class: "it2-plot-head" }, h("span", { text: name }), this.#value);
+    const head = h(
+      "figcaption",
+      { class: "it2-plot-head" },
+      h("span", { text: name }),
+      this.#value,
+    );
     this.#div.setAttribute("role", "img");
     this.element = h("figure", { class: "it2-plot" }, head, this.#div);
     this.element.dataset.metric = name;
@@ -363,7 +370,9 @@ class Plot {
     });
     this.#div.on?.("plotly_doubleclick", () => this.hands.zoom(null));
     this.#div.on?.("plotly_click", (event) => {
-      const seq = event.points?.map((point) => point.customdata).find((each) => typeof each === "number");
+      const seq = event.points
+        ?.map((point) => point.customdata)
+        .find((each) => typeof each === "number");
       if (typeof seq === "number") this.hands.select(seq);
     });
     this.#div.on?.("plotly_clickannotation", (event) => {

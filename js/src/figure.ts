@@ -27,8 +27,8 @@ export interface Colors {
 
 /** Marks in view, at most: more would be a wall. */
 const MOST_LINES = 60;
-/** Pixels between the labels of two marks. */
-const LABEL_PX = 64;
+/** About the width of a character of a label. */
+const CHARACTER_PX = 5.6;
 
 /** JupyterLab's colours as the browser resolves them: Plotly knows no CSS variables. */
 export function readColors(element: Element): Colors {
@@ -72,7 +72,12 @@ export function figureOf(
       type: "scatter",
       mode: "markers",
       ...odd,
-      marker: { color: colors.bad, size: 7, symbol: "x-thin", line: { width: 2, color: colors.bad } },
+      marker: {
+        color: colors.bad,
+        size: 7,
+        symbol: "x-thin",
+        line: { width: 2, color: colors.bad },
+      },
       hoverinfo: "text",
       cliponaxis: false,
       showlegend: false,
@@ -87,7 +92,9 @@ function tracesOf(line: Line, live: boolean, look: Look, colors: Colors): Trace[
   const x = look.axis === "step" ? line.steps : line.times;
   const y = line.values.map((value) => (Number.isFinite(value) ? value : null));
   const color = live ? colors.line : colors.faint;
-  const which = live ? "" : ` · ${line.round > 0 ? `round ${line.round}, ` : ""}branch ${line.branch}`;
+  const which = live
+    ? ""
+    : ` · ${line.round > 0 ? `round ${line.round}, ` : ""}branch ${line.branch}`;
   const unit = look.axis === "step" ? "step %{x:,d}" : "%{x:.1f} s";
   const base: Trace = {
     type: "scatter",
@@ -108,7 +115,13 @@ function tracesOf(line: Line, live: boolean, look: Look, colors: Colors): Trace[
   const averaged = smooth(line.steps, line.values, look.smooth);
   return [
     { ...base, opacity: 0.28 * shade, line: { color, width: 1, simplify: true } },
-    { ...base, y: averaged, opacity: shade, line: { color, width: 1.8, simplify: true }, hoverinfo: "skip" },
+    {
+      ...base,
+      y: averaged,
+      opacity: shade,
+      line: { color, width: 1.8, simplify: true },
+      hoverinfo: "skip",
+    },
   ].map((trace, at) => {
     if (at === 0) return trace as Trace;
     const { hovertemplate: _, ...quiet } = trace as Trace;
@@ -142,7 +155,8 @@ function collectOdd(
 export function marksIn(store: Pick<Store, "marks">, look: Look): Mark[] {
   const { zoom } = look;
   const at = (mark: Mark) => (look.axis === "step" ? mark.step : mark.t);
-  const seen = zoom === null ? store.marks : store.marks.filter((m) => at(m) >= zoom[0] && at(m) <= zoom[1]);
+  const seen =
+    zoom === null ? store.marks : store.marks.filter((m) => at(m) >= zoom[0] && at(m) <= zoom[1]);
   const last = seen.slice(-MOST_LINES);
   const chosen = seen.find((mark) => mark.seq === look.selected);
   return chosen === undefined || last.includes(chosen) ? last : [chosen, ...last.slice(1)];
@@ -234,7 +248,7 @@ function layoutOf(
         },
       };
     }),
-    annotations: labelled(marks, lines, look, width).map((mark) => ({
+    annotations: labelled(marks, lines, look, width).map(({ mark, left }) => ({
       name: String(mark.seq),
       x: x(mark),
       y: 1,
@@ -242,9 +256,9 @@ function layoutOf(
       yref: "paper",
       text: plain(short(mark.label)),
       showarrow: false,
-      xanchor: "left",
+      xanchor: left ? "right" : "left",
       yanchor: "bottom",
-      xshift: 3,
+      xshift: left ? -3 : 3,
       yshift: -3,
       font: {
         size: 10,
@@ -255,13 +269,19 @@ function layoutOf(
   };
 }
 
-/** The marks whose labels have room, the newest and the chosen one first. */
+interface Label {
+  mark: Mark;
+  /** Whether it stands left of its line, for want of room on the right. */
+  left: boolean;
+}
+
+/** The marks whose labels have room, the chosen and then the newest one first. */
 function labelled(
   marks: readonly Mark[],
   lines: readonly Line[],
   look: Look,
   width: number,
-): Mark[] {
+): Label[] {
   const xs = lines.flatMap((line) => {
     const column = look.axis === "step" ? line.steps : line.times;
     return [column[0] ?? 0, column.at(-1) ?? 0];
@@ -270,13 +290,21 @@ function labelled(
   const inner = Math.max(1, width - 54);
   const px = (mark: Mark) =>
     ((look.axis === "step" ? mark.step : mark.t) - low) * (inner / Math.max(1e-9, high - low));
-  const taken: number[] = [];
+  const taken: [number, number][] = [];
   const order = [...marks].reverse().sort((a, b) => rank(b, look) - rank(a, look));
-  return order.filter((mark) => {
+  return order.flatMap((mark) => {
     const at = px(mark);
-    if (at < 0 || at > inner - 30 || taken.some((each) => Math.abs(each - at) < LABEL_PX)) return false;
-    taken.push(at);
-    return true;
+    const wide = 8 + short(mark.label).length * CHARACTER_PX;
+    if (at < -1 || at > inner + 1) return [];
+    for (const left of [false, true]) {
+      const from = left ? at - wide : at;
+      const to = from + wide;
+      if (from < -40 || to > inner + 8) continue;
+      if (taken.some(([low, high]) => from < high && to > low)) continue;
+      taken.push([from, to]);
+      return [{ mark, left }];
+    }
+    return [];
   });
 }
 

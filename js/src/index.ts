@@ -1,8 +1,8 @@
 /** One session a page, any number of views of it. */
 
 import { Actions } from "./actions";
-import type { Plotly } from "./chart";
 import { Channel } from "./channel";
+import type { Plotly } from "./chart";
 import { Curves } from "./curves";
 import { h, setAttribute } from "./dom";
 import { JournalView } from "./journal";
@@ -49,7 +49,9 @@ export class Session {
 
   constructor({ port, client, chart, control }: Start) {
     this.#chart = chart;
-    this.channel = new Channel(port, client, EMPTY, (message, data) => this.#receive(message, data));
+    this.channel = new Channel(port, client, EMPTY, (message, data) =>
+      this.#receive(message, data),
+    );
     control.then(
       (model) => {
         const heard = () => {
@@ -151,11 +153,7 @@ class View {
   #journal: JournalView;
   #live = false;
 
-  constructor(
-    session: Session,
-    parent: HTMLElement,
-    signal: AbortSignal,
-  ) {
+  constructor(session: Session, parent: HTMLElement, signal: AbortSignal) {
     const { channel } = session;
     addStyles(parent);
     this.#status = new Status((fault) => channel.dispatch({ kind: "dismissed", fault }));

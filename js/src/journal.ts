@@ -50,7 +50,12 @@ export class JournalView {
   #copy = h("button", { type: "button", class: "it2-chip", text: "copy query" });
   #body = h("tbody");
   #none = h("p", { class: "it2-none" });
-  #scroll = h("div", { class: "it2-scroll", tabindex: 0, role: "region", "aria-label": "Journal rows" });
+  #scroll = h("div", {
+    class: "it2-scroll",
+    tabindex: 0,
+    role: "region",
+    "aria-label": "Journal rows",
+  });
   #shown = new Map<number, HTMLTableRowElement>();
   #rows: readonly Row[] = [];
   #marks: ReadonlySet<number> = new Set();
@@ -76,11 +81,16 @@ export class JournalView {
       { signal },
     );
     this.#copy.addEventListener("click", () => void this.#copyQuery(), { signal });
-    const chips = h("div", { class: "it2-chips", role: "group", "aria-label": "Kind" }, ...this.#chips);
+    const chips = h(
+      "div",
+      { class: "it2-chips", role: "group", "aria-label": "Kind" },
+      ...this.#chips,
+    );
     const bar = h("div", { class: "it2-bar" }, h("h3", { text: "Journal" }), chips, this.#sources);
     bar.append(h("span", { class: "it2-spacer" }), this.#query, this.#copy);
     const head = h("tr");
-    for (const [name, hide] of COLUMNS) head.append(h("th", { scope: "col", class: hide, text: name }));
+    for (const [name, hide] of COLUMNS)
+      head.append(h("th", { scope: "col", class: hide, text: name }));
     const table = h("table", {}, h("thead", {}, head), this.#body);
     this.#scroll.append(table);
     this.element.append(bar, this.#scroll, this.#none);
@@ -120,20 +130,25 @@ export class JournalView {
     if (kind.types !== null && !kind.types.includes(row.type)) return false;
     if (kind.label === "changes" && !CHANGED.has(row.status ?? "")) return false;
     if (kind.label === "refused" && (row.status === null || CHANGED.has(row.status))) return false;
-    if (kind.label === "all" && row.type === "action_submitted" && this.#answered(row)) return false;
+    if (kind.label === "all" && row.type === "action_submitted" && this.#answered(row))
+      return false;
     return this.#source === "" || row.source === this.#source;
   }
 
   /** Whether a request's result is among the rows: then the result tells it all. */
   #answered(row: Row): boolean {
-    return this.#rows.some((each) => each.type === "action_result" && each.action_id === row.action_id);
+    return this.#rows.some(
+      (each) => each.type === "action_result" && each.action_id === row.action_id,
+    );
   }
 
   #render(): void {
     this.#chips.forEach((chip, index) => {
       setAttribute(chip, "aria-pressed", String(index === this.#kind));
     });
-    const sources = [...new Set(this.#rows.map((row) => row.source))].filter((each) => each !== null);
+    const sources = [...new Set(this.#rows.map((row) => row.source))].filter(
+      (each) => each !== null,
+    );
     const options = ["", ...sources.sort()];
     if (options.length !== this.#sources.options.length) {
       this.#sources.replaceChildren(
@@ -142,7 +157,10 @@ export class JournalView {
       this.#sources.value = this.#source;
     }
     setText(this.#query, this.#queryText());
-    const rows = this.#rows.filter((row) => this.#matches(row)).slice(-MOST_SHOWN).reverse();
+    const rows = this.#rows
+      .filter((row) => this.#matches(row))
+      .slice(-MOST_SHOWN)
+      .reverse();
     const next = new Map<number, HTMLTableRowElement>();
     for (const row of rows) next.set(row.seq, this.#shown.get(row.seq) ?? rowElement(row));
     for (const [seq, line] of this.#shown) if (!next.has(seq)) line.remove();

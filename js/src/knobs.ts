@@ -1,7 +1,7 @@
 /** The knobs: found by search, grouped, each saying what became of the last request for it. */
 
 import { h, setAttribute, setText, show } from "./dom";
-import { exact, parseNumber, valueText } from "./numbers";
+import { brief, exact, parseNumber, valueText } from "./numbers";
 import { type Ask, askFor, isOver, type Store } from "./store";
 import { type Track, trackOf } from "./track";
 import type { Json, KnobView } from "./wire";
@@ -157,7 +157,8 @@ class KnobRow {
     this.#view = view;
     this.#ask = ask;
     this.#context = context;
-    this.haystack = `${view.group} ${view.name} ${view.aliases.join(" ")} ${view.description}`.toLowerCase();
+    this.haystack =
+      `${view.group} ${view.name} ${view.aliases.join(" ")} ${view.description}`.toLowerCase();
     setText(this.#label, view.name);
     setAttribute(this.#label, "title", knobTitle(view));
     this.#updateMode(view, context.over);
@@ -187,7 +188,7 @@ class KnobRow {
   #updateMembers(view: KnobView): void {
     const text =
       view.members.length > 1
-        ? `× ${view.members.length} groups: ${view.members.map((m) => valueText(m.value)).join(", ")}`
+        ? `× ${view.members.length} groups: ${view.members.map((m) => memberText(m.value)).join(", ")}`
         : "";
     setText(this.#members, text);
     show(this.#members, text !== "");
@@ -324,7 +325,7 @@ function choiceEditor(view: KnobView, hands: Hands): Editor {
         ),
       );
     }
-    select.selectedIndex = choices.findIndex((each) => each === value);
+    select.selectedIndex = choices.indexOf(value);
   };
   return {
     kind: "choice",
@@ -509,4 +510,9 @@ function enableInput(
 ): void {
   input.disabled = !enabled;
   setAttribute(input, "title", enabled ? null : why);
+}
+
+/** A group's value for reading along: what a ratio leaves behind the fourth digit is noise. */
+function memberText(value: Json): string {
+  return typeof value === "number" ? brief(value) : valueText(value);
 }

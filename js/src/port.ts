@@ -15,7 +15,9 @@ export interface Model {
 export interface Port {
   send(request: PanelRequest): void;
   /** Returns the function that ends it. */
-  listen(onMessage: (message: PanelMessage, data: Float64Array, raw: DataView[]) => void): () => void;
+  listen(
+    onMessage: (message: PanelMessage, data: Float64Array, raw: DataView[]) => void,
+  ): () => void;
 }
 
 /**

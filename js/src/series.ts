@@ -50,7 +50,13 @@ export class Series {
 
 /** A curve of one message as a line of its own. */
 export function lineOf(curve: Curve, data: Float64Array): Line {
-  const line: Line = { branch: curve.branch_id, round: curve.round, steps: [], times: [], values: [] };
+  const line: Line = {
+    branch: curve.branch_id,
+    round: curve.round,
+    steps: [],
+    times: [],
+    values: [],
+  };
   addPoints(line, curve, data);
   return line;
 }

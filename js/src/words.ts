@@ -90,7 +90,8 @@ export function rowRequest(row: Row): string {
   const action = row.action ?? row.type;
   if (row.name === null) return action;
   const what = action === "set_knob" ? row.name : `${action} ${row.name}`;
-  if (action !== "set_knob") return `${what}${row.requested === null ? "" : ` ${plain(row.requested)}`}`;
+  if (action !== "set_knob")
+    return `${what}${row.requested === null ? "" : ` ${plain(row.requested)}`}`;
   const before = row.before === null ? "" : `${valueText(row.before)} `;
   return `${what} ${before}→ ${valueText(row.requested)}`;
 }
@@ -122,7 +123,10 @@ export function actionSaid(row: Row): Said {
 }
 
 /** The same request in Python, for when the panel can't reach the kernel. */
-export function pythonFor(variable: string, ask: { type: string; name: string | null; requested: Json }): string {
+export function pythonFor(
+  variable: string,
+  ask: { type: string; name: string | null; requested: Json },
+): string {
   if (ask.type === "set_knob" && ask.name !== null) {
     return `${variable}.set(${JSON.stringify(ask.name)}, ${pythonValue(ask.requested)})`;
   }
@@ -132,7 +136,8 @@ export function pythonFor(variable: string, ask: { type: string; name: string | 
 /** The same request as a line magic. */
 export function magicFor(ask: { type: string; name: string | null; requested: Json }): string {
   if (ask.type === "set_knob" && ask.name !== null) {
-    const value = typeof ask.requested === "number" ? exact(ask.requested) : valueText(ask.requested);
+    const value =
+      typeof ask.requested === "number" ? exact(ask.requested) : valueText(ask.requested);
     return `%it2 set ${ask.name} ${value}`;
   }
   return `%it2 do ${ask.type}`;
