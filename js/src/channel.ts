@@ -7,6 +7,7 @@ import type { Action, Json, PanelMessage, WindowAsk } from "./wire";
 /** One acknowledgement for this many batches: about one a second. */
 const ACK_EVERY = 10;
 const HELLO_AGAIN_MS = 2_000;
+const HELLO_RAREST_MS = 32_000;
 
 export interface Clock {
   now(): number;
@@ -34,6 +35,7 @@ export class Channel {
   #cancelHello: (() => void) | null = null;
   #watch: string[] | null = null;
   #lastAsk = 0;
+  #patience = HELLO_AGAIN_MS;
 
   constructor(port: Port, client: string, store: Store, onChange: Listener, clock: Clock = CLOCK) {
     this.client = client;
@@ -59,8 +61,10 @@ export class Channel {
     });
     this.#cancelHello = this.#clock.later(() => {
       this.#cancelHello = null;
+      // A busy kernel finds all of these when the cell ends: the fewer the better.
+      this.#patience = Math.min(2 * this.#patience, HELLO_RAREST_MS);
       if (!this.#store.synced) this.hello();
-    }, HELLO_AGAIN_MS);
+    }, this.#patience);
   }
 
   bye(): void {
@@ -129,6 +133,7 @@ export class Channel {
     if (message.kind === "snapshot") {
       this.#cancelHello?.();
       this.#cancelHello = null;
+      this.#patience = HELLO_AGAIN_MS;
       this.#unacked = 0;
     } else if (message.kind === "batch" && this.#store.n === message.n) {
       this.#unacked += 1;

@@ -39,7 +39,8 @@ function stepTrack(min: number, max: number, step: number): Track {
     ticks,
     valueAt: (tick) =>
       tick <= 0 ? min : tick >= ticks ? max : Number((min + tick * step).toPrecision(12)),
-    tickOf: (value) => clampTick((value - min) / step, ticks),
+    // The last step may be a short one.
+    tickOf: (value) => (value >= max ? ticks : clampTick((value - min) / step, ticks)),
   };
 }
 

@@ -1,0 +1,183 @@
+import { expect, test } from "vitest";
+import golden from "../../tests/golden/panel.json";
+import { Channel, type Clock } from "../src/channel";
+import type { Port } from "../src/port";
+import { askFor, EMPTY, isOver, mergeRows, reduce, type Store } from "../src/store";
+import type { Batch, PanelMessage, PanelRequest, Row, Snapshot } from "../src/wire";
+
+const [snapshot, batch] = golden.messages.map((each) => each.message) as unknown as [
+  Snapshot,
+  Batch,
+];
+
+function fold(store: Store, ...messages: PanelMessage[]): Store {
+  return messages.reduce(
+    (now, message) => reduce(now, { kind: "message", message, now: 1 }),
+    store,
+  );
+}
+
+const quiet: Batch = {
+  ...batch,
+  head: null,
+  knobs: [],
+  rows: [],
+  marks: [],
+  curves: [],
+  received: [],
+  faults: [],
+};
+
+test("a missed number asks for a snapshot, which heals it", () => {
+  const before = fold(EMPTY, snapshot, batch);
+  const missed = fold(before, { ...quiet, n: 10 });
+  expect(missed.synced).toBe(false);
+  expect(fold(missed, { ...quiet, n: 11 }).n).toBe(8);
+  const healed = fold(missed, { ...snapshot, n: 11 });
+  expect([healed.synced, healed.n]).toEqual([true, 11]);
+  expect(healed.rows.map((row) => row.seq)).toEqual([4, 22, 33, 41, 48, 52]);
+});
+
+test("a heartbeat tells of batches that were lost", () => {
+  const before = fold(EMPTY, snapshot, batch);
+  expect(fold(before, { v: 2, kind: "heartbeat", n: 8 }).synced).toBe(true);
+  expect(fold(before, { v: 2, kind: "heartbeat", n: 9 }).synced).toBe(false);
+});
+
+test("batches before the snapshot and batches that came twice change nothing", () => {
+  expect(fold(EMPTY, batch).n).toBe(-1);
+  const once = fold(EMPTY, snapshot, batch);
+  expect(fold(once, batch).rows).toBe(once.rows);
+});
+
+test("a request is pending until its own result is there", () => {
+  const asked = reduce(fold(EMPTY, snapshot), {
+    kind: "asked",
+    ask: {
+      id: "ask-0001",
+      type: "set_knob",
+      name: "lr",
+      requested: 2e-5,
+      sentAt: 3,
+      received: false,
+    },
+  });
+  expect(askFor(asked, "lr")?.received).toBe(false);
+  const held = fold(asked, { ...quiet, n: 8, received: ["ask-0001"] });
+  expect(askFor(held, "lr")?.received).toBe(true);
+  const done = fold(held, { ...batch, n: 9 });
+  expect(askFor(done, "lr")).toBeNull();
+  expect(done.knobs.lr?.value).toBe(2e-5);
+});
+
+test("rows come in order, each once, and are bounded", () => {
+  const row = (seq: number): Row => ({ ...(snapshot.rows[0] as Row), seq });
+  expect(mergeRows([row(1), row(5)], [row(3), row(5)]).map((each) => each.seq)).toEqual([1, 3, 5]);
+  const many = Array.from({ length: 1_000 }, (_, i) => row(i));
+  expect(mergeRows([], many)).toHaveLength(400);
+});
+
+test("a run is over when it is stopped, finished or failed", () => {
+  const store = fold(EMPTY, snapshot);
+  const over = (status: Store["head"]["status"]) =>
+    isOver({ ...store, head: { ...store.head, status } });
+  expect(["running", "paused", "created"].map((s) => over(s as "running"))).not.toContain(true);
+  expect(["stopped", "finished", "failed"].map((s) => over(s as "failed"))).not.toContain(false);
+});
+
+// ----------------------------------------------------------------------------- channel
+
+class FakeClock implements Clock {
+  time = 0;
+  #due: { at: number; callback: () => void }[] = [];
+  now = () => this.time;
+  later = (callback: () => void, ms: number) => {
+    const one = { at: this.time + ms, callback };
+    this.#due.push(one);
+    return () => {
+      this.#due = this.#due.filter((each) => each !== one);
+    };
+  };
+  pass(ms: number): void {
+    this.time += ms;
+    const ripe = this.#due.filter((each) => each.at <= this.time);
+    this.#due = this.#due.filter((each) => each.at > this.time);
+    for (const each of ripe) each.callback();
+  }
+}
+
+function line() {
+  const sent: PanelRequest[] = [];
+  let hear: (message: PanelMessage) => void = () => undefined;
+  const port: Port = {
+    send: (request) => void sent.push(request),
+    listen(onMessage) {
+      hear = (message) => onMessage(message, new Float64Array(0), []);
+      return () => {
+        hear = () => undefined;
+      };
+    },
+  };
+  const clock = new FakeClock();
+  const channel = new Channel(port, snapshot.to, EMPTY, () => undefined, clock);
+  return { sent, clock, channel, hear: (message: PanelMessage) => hear(message) };
+}
+
+test("hello is said again, ever more rarely, until a snapshot is there", () => {
+  const { sent, clock, channel, hear } = line();
+  channel.hello();
+  channel.hello();
+  expect(sent).toHaveLength(1);
+  clock.pass(2_000);
+  expect(sent).toHaveLength(2);
+  clock.pass(2_000);
+  expect(sent).toHaveLength(2);
+  clock.pass(2_000);
+  expect(sent).toHaveLength(3);
+  hear(snapshot);
+  clock.pass(600_000);
+  expect(sent).toHaveLength(3);
+});
+
+test("a gap asks for one snapshot", () => {
+  const { sent, channel, hear } = line();
+  channel.hello();
+  hear(snapshot);
+  hear({ ...quiet, n: 10 });
+  hear({ ...quiet, n: 11 });
+  expect(sent.map((each) => each.kind)).toEqual(["hello", "hello"]);
+});
+
+test("an answer to another page is not ours", () => {
+  const { channel, hear } = line();
+  hear({ ...snapshot, to: "another" });
+  expect(channel.store.synced).toBe(false);
+});
+
+test("batches are acknowledged now and then, not one by one", () => {
+  const { sent, hear } = line();
+  hear(snapshot);
+  for (let i = 0; i < 25; i++) hear({ ...quiet, n: 8 + i });
+  expect(sent.filter((each) => each.kind === "ack").map((each) => "n" in each && each.n)).toEqual([
+    17, 27,
+  ]);
+});
+
+test("a request carries what was seen, and an id of its own", () => {
+  const { sent, channel, hear } = line();
+  hear(snapshot);
+  const ids = [
+    channel.submit("set_knob", { name: "lr", value: 2.5e-6 }),
+    channel.submit("pause", {}),
+  ];
+  expect(new Set(ids).size).toBe(2);
+  const [first] = sent.filter((each) => each.kind === "submit");
+  expect(first).toMatchObject({
+    action: {
+      type: "set_knob",
+      payload: { name: "lr", value: 2.5e-6 },
+      observed: { step: 1204, metrics: { loss: 0.2713, grad_norm: "nan" } },
+    },
+  });
+  expect(JSON.stringify(first)).toContain('"value":0.0000025');
+});
