@@ -103,7 +103,7 @@ def _slots(found: Found) -> tuple[dict[str, Any], ...]:
 
 def _kinds(torch: Any) -> tuple[Any, ...] | None:
     """Return the classes of optimizers, schedulers, models and scalers."""
-    optim = getattr(torch, "optim", None)
+    optim: Any = getattr(torch, "optim", None)
     schedulers = getattr(optim, "lr_scheduler", None)
     if schedulers is None or not hasattr(torch, "nn"):
         return None

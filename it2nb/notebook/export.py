@@ -6,11 +6,12 @@ import json
 import shutil
 from pathlib import Path
 
+from it2nb.core.export import write_csv
 from it2nb.core.session import Session
 
 
 def export(session: Session, folder: Path | None = None) -> list[Path]:
-    """Write journal, requests, metrics, cell and state of a run into a folder. Any thread.
+    """Write journal, requests, metrics, state and cell of a run into a folder. Any thread.
 
     Parameters
     ----------
@@ -28,15 +29,13 @@ def export(session: Session, folder: Path | None = None) -> list[Path]:
     target.mkdir(parents=True, exist_ok=True)
     written = []
     if session.path is not None and session.path.exists():
-        written.append(target / "journal.jsonl")
-        shutil.copyfile(session.path, written[-1])
-    written.append(target / "requests.csv")
-    session.journal.requests().to_csv(written[-1], index=False)
-    written.append(target / "metrics.csv")
-    session.metrics.frame().to_csv(written[-1])
+        written.append(Path(shutil.copyfile(session.path, target / "journal.jsonl")))
+    written.append(write_csv(session.journal.requests(), target / "requests.csv"))
+    written.append(write_csv(session.metrics.frame(), target / "metrics.csv"))
+    state = json.dumps(session.state().model_dump(mode="json"), indent=2)
     written.append(target / "state.json")
-    written[-1].write_text(json.dumps(session.state().model_dump(mode="json"), indent=2))
+    written[-1].write_text(state, encoding="utf-8")
     if session.source_cell is not None:
         written.append(target / "cell.py")
-        written[-1].write_text(session.source_cell)
+        written[-1].write_text(session.source_cell, encoding="utf-8")
     return written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from it2nb.core.faults import guard
-from it2nb.notebook.callers import is_ours
+from it2nb.notebook.callers import is_function, is_ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,21 @@ def failure_of(error: BaseException, filename: str, shell: Any) -> Failure:
     text = str(error) if not isinstance(error, SystemExit) else f"exit({error.code!r})"
     shown = render(error, shell)
     for each in chain_of(error):
-        if each.__traceback__ is not None:
-            traceback.clear_frames(each.__traceback__)
+        _empty(each.__traceback__)
     return Failure(error, line, type(error).__name__, text, shown)
+
+
+def _empty(trace: TracebackType | None) -> None:
+    """Let go of what the frames of a traceback hold; lines and code stay."""
+    if trace is None:
+        return
+    traceback.clear_frames(trace)
+    while trace is not None:
+        frame = trace.tb_frame
+        # Up to Python 3.12 whoever looked at the variables left a copy in the frame.
+        if sys.version_info < (3, 13) and is_function(frame.f_code):
+            frame.f_locals.clear()
+        trace = trace.tb_next
 
 
 def chain_of(error: BaseException | None) -> Iterator[BaseException]:

@@ -17,6 +17,7 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 from it2nb.core.errors import It2nbError
 from it2nb.core.faults import guard
 from it2nb.core.session import Session
+from it2nb.core.wire import ActionResult
 from it2nb.notebook.cell import Cell, compile_cell
 from it2nb.notebook.commands import CellOptions, parse_cell, parse_line
 from it2nb.notebook.loops import wrap
@@ -57,6 +58,7 @@ class It2Magics(Magics):
     @cell_magic("it2")
     def it2_cell(self, line: str, cell: str) -> None:
         """Run the cell's loop in the background, steered by a panel; ``%it2 help``."""
+        __tracebackhide__ = True
         shell: Any = self.shell
         options = _understood(parse_cell, line)
         if options.help:
@@ -109,6 +111,7 @@ class It2Magics(Magics):
     @line_magic("it2")
     def it2_line(self, line: str) -> Any:
         """Look at the current run, or ask it for something; ``%it2 help``."""
+        __tracebackhide__ = True  # IPython leaves such frames out
         command = _understood(parse_line, line)
         try:
             return run_command(command, self.shell)
@@ -230,6 +233,9 @@ def load(shell: Any) -> None:
         return
     magics = It2Magics(shell)
     shell.register_magics(magics)
+    # A result as one line, not as a dump of its fields.
+    plain = shell.display_formatter.formatters["text/plain"]
+    plain.for_type(ActionResult, lambda result, printer, cycle: printer.text(str(result)))
     shell.events.register("pre_run_cell", magics.before_cell)
     shell.events.register("post_run_cell", magics.after_cell)
     _loaded[id(shell)] = magics

@@ -121,7 +121,7 @@ def _function_modes(torch: Any) -> tuple[tuple[Any, ...], Any]:
 
     modes = []
     device = None
-    for mode in _get_current_function_mode_stack():  # type: ignore[no-untyped-call]
+    for mode in _get_current_function_mode_stack():
         if isinstance(mode, DeviceContext):
             device = mode.device
         else:

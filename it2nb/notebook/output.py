@@ -119,7 +119,7 @@ class InheritedContext:
             start(thread)
 
         self._mine = start_with_context
-        threading.Thread.start = start_with_context  # type: ignore[method-assign]
+        threading.Thread.start = start_with_context  # type: ignore[method-assign,assignment]
 
 
 def _inherit(thread: threading.Thread, output: CellOutput) -> None:
@@ -128,7 +128,7 @@ def _inherit(thread: threading.Thread, output: CellOutput) -> None:
 
     def run_in_context() -> None:
         # Gone before the thread works: it refers to itself otherwise.
-        del thread.run  # type: ignore[method-assign]
+        del thread.run
 
         def body() -> None:
             with output.bound():

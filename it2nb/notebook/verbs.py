@@ -41,6 +41,7 @@ class Text:
 
 def run_command(command: Command, shell: Any) -> Any:
     """Carry out a parsed ``%it2`` line; returns what the cell shows."""
+    __tracebackhide__ = True
     act = _VERBS[command.verb]
     return act(command, shell)
 
@@ -96,6 +97,7 @@ def _stop(command: Command, shell: Any) -> Any:
 
 
 def _wait(command: Command, shell: Any) -> Any:
+    __tracebackhide__ = True
     timeout = None
     if command.words:
         value = literal(command.words[0])

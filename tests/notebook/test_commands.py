@@ -100,7 +100,7 @@ def test_knob_specs(text: str, spec: KnobSpec) -> None:
 )
 def test_wrong_options_are_named_with_the_remedy(line: str, said: str | None) -> None:
     if said is None:
-        assert parse_cell(line)
+        assert parse_cell(line).watch == (Watch("a", "a"),)
         return
     with pytest.raises(CommandError) as caught:
         parse_cell(line)
