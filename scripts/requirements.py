@@ -1,7 +1,7 @@
 """Print what the package and some of its extras need, one requirement a line.
 
     python scripts/requirements.py examples dev
-    python scripts/requirements.py --lowest test     # the oldest versions that are promised
+    python scripts/requirements.py --lowest torch lab     # the oldest versions that are promised
 
 `pip install .[dev]` would build and install the package as well, before its front end is there.
 Standard library only: it runs before anything is installed.
