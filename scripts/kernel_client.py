@@ -85,7 +85,8 @@ class KernelClient:
         TimeoutError
             If it ran longer than ``limit_s`` seconds, or the kernel died in it.
         """
-        asked = self.client.execute(code, store_history=True, allow_stdin=False)
+        # A front end that can ask a person lets the kernel ask; nbclient and its like do not.
+        asked = self.client.execute(code, store_history=True, allow_stdin=True)
         self._outputs[asked] = outputs
         self._idle[asked] = asyncio.Event()
         async with asyncio.timeout(limit_s):
