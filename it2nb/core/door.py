@@ -43,6 +43,7 @@ class Door:
             return known
         actor = action.actor or action.source
         handle = ActionHandle(action, source, actor, session.t, self.queue)
+        handle.own = session.on_training_thread and not session.turns.is_running
         with self._lock:
             known = self.queue.known(action.id)
             if known is not None:
@@ -74,6 +75,8 @@ class Door:
             value = getattr(action, name)
             if value is not None:
                 payload[name] = value
+        if handle.own:
+            payload["own"] = True
         self._session.write_rows(
             [("action_submitted", payload)], source=handle.source, action_id=action.id
         )

@@ -60,6 +60,8 @@ class Gate:
         session.results.clear()
         if session.step_count >= session.turns.due:
             session.turns.run_due(session)
+        if session.replaying is not None:
+            session.replaying.serve_due()
         self.drain()
         while session.status == "paused" and not session.is_ended:
             self._wait_for_requests()
@@ -100,15 +102,17 @@ class Gate:
         if self._session.serving is not None:
             # Asked from inside a handler: its turn is now, before those that came earlier.
             if self._session.queue.known(handle.id) is handle:
-                self._take_out(handle)
+                self.serve_first(handle)
             return
+        self._session._pumps += 1
         while not handle.done():
             waiting = self._session.queue.pop()
             if waiting is None:
                 break
             self._serve(waiting)
 
-    def _take_out(self, handle: ActionHandle) -> None:
+    def serve_first(self, handle: ActionHandle) -> None:
+        """Serve a request that waits before all others. Training thread, control point."""
         try:
             self._session.queue._waiting.remove(handle)
         except ValueError:

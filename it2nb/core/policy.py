@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -99,6 +99,7 @@ class Policy:
         self._spent: dict[str, Spending] = {}
         self._changed_at: dict[str, int] = {}
         self._approved: set[str] = set()
+        self._vetoes: list[Callable[[ActionHandle], str | None]] = []
 
     # --- rules -----------------------------------------------------------------------------
 
@@ -201,6 +202,11 @@ class Policy:
     def _rule(self, name: str) -> Rule:
         return self._rules.setdefault(name, Rule())
 
+    def veto(self, function: Callable[[ActionHandle], str | None]) -> Policy:
+        """Let `function(handle)` reject requests: it returns why, or None."""
+        self._vetoes.append(function)
+        return self
+
     # --- deciding --------------------------------------------------------------------------
 
     def judge(
@@ -210,6 +216,10 @@ class Policy:
         source = handle.source
         if source == "replay":
             return ALLOW
+        for veto in self._vetoes:
+            said = veto(handle)
+            if said is not None:
+                return Verdict("reject", said)
         knobs = _knobs_of(spec.name, payload, session)
         names = [spec.name, *knobs]
         reason = self._why_not(source, names, session)

@@ -21,7 +21,10 @@ class ActionHandle:
     Every method may be called on any thread.
     """
 
-    __slots__ = ("_queue", "_result", "action", "actor", "source", "submitted_t", "waiting")
+    __slots__ = (
+        "_queue", "_result", "_then", "action", "actor", "own", "served", "source", "submitted_t",
+        "waiting",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -37,6 +40,10 @@ class ActionHandle:
         self.submitted_t = submitted_t
         self.waiting = False
         self._queue = queue
+        #: Whether the loop's own code or a handler asked: the same code asks again in a replay.
+        self.own = False
+        #: Where it was served; see `Session.place`.
+        self.served: list[int] | None = None
         self._result: ActionResult | None = None
 
     @property

@@ -44,6 +44,7 @@ def serve(session: Session, handle: ActionHandle) -> Owed | None:
         What the loop has to do itself; its result then comes later.
     """
     action = handle.action
+    handle.served = session.place()
     late = too_late(session, handle)
     if late is not None:
         settle(session, handle, *late)
@@ -197,7 +198,8 @@ def settle(
     rows: list[tuple[str, dict[str, Any]]] = []
     if ok and name is not None:
         rows.append(("knob_changed", {"name": name, "value": after, "before": before}))
-    rows.append(("action_result", fields))
+    row = fields if handle.served is None else {**fields, "served": handle.served}
+    rows.append(("action_result", row))
     durable = session.write_rows(rows, source=handle.source, action_id=action.id)
     result = ActionResult.trusted(
         {

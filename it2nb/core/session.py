@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, S
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import get_ident
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from it2nb.core import builtin, lifetime
 from it2nb.core.actions import ActionRegistry, spec_from
@@ -31,6 +31,9 @@ from it2nb.core.preview import foresee
 from it2nb.core.queue import ActionHandle
 from it2nb.core.turns import Turns
 from it2nb.core.wire import Action, ActionResult, Branch, DType, Scale, State, new_id
+
+if TYPE_CHECKING:
+    from it2nb.core.replay import Replaying
 
 #: Rows that a fault may write about itself, so that a fault in a loop can't fill the disk.
 MAX_FAULT_ROWS = 200
@@ -140,6 +143,9 @@ class Session:
         self._on_end: list[Callable[[], Any]] = []
         self._when_ended: list[Callable[[], Any]] = []
         self._pace = Pace()
+        self._pumps = 0
+        #: The replay that this run is; it brings its requests at their control points.
+        self.replaying: Replaying | None = None
 
         self.journal = Journal(self.path, self.metrics, run=self.run_id, clock=clock, retain=retain)
         self.turns = Turns()
@@ -177,6 +183,13 @@ class Session:
     def branches(self) -> list[Branch]:
         """All branches, oldest first. Any thread."""
         return list(self._branches)
+
+    def place(self) -> list[int]:
+        """Say where the run is: round, branch, step, pumps so far, next seq. Any thread.
+
+        The same loop is at the same place again when it is replayed; seq gives the order.
+        """
+        return [self._round, self._branch_id, self._step, self._pumps, self.journal.next_seq]
 
     @property
     def started(self) -> bool:
@@ -518,6 +531,7 @@ class Session:
             if step < self._step:
                 self._went_back(step)
             self._step = step
+        self._pumps += 1
         if act and (self._attention or self._step >= self.turns.due):
             return self.gate.pass_through()
         return CONTINUE

@@ -38,6 +38,8 @@ class Turns:
 
     def __init__(self) -> None:
         self.due = NEVER
+        #: Whether one of them has its turn just now.
+        self.is_running = False
         self._alone: Callable[[Session], Any] | None = None
         self._turns: list[Turn] = []
         self._before: list[Callable[[ActionHandle], Any]] = []
@@ -81,13 +83,17 @@ class Turns:
                 self._alone(session)
             return
         turns = self._turns
-        for turn in turns:
-            if turn.due == 0 and step % turn.every != 0:
-                turn.due = step - step % turn.every + turn.every
-            if step >= turn.due:
-                turn.due = step - step % turn.every + turn.every
-                with guard(turn.name, session.report):
-                    turn.function(session)
+        self.is_running = True
+        try:
+            for turn in turns:
+                if turn.due == 0 and step % turn.every != 0:
+                    turn.due = step - step % turn.every + turn.every
+                if step >= turn.due:
+                    turn.due = step - step % turn.every + turn.every
+                    with guard(turn.name, session.report):
+                        turn.function(session)
+        finally:
+            self.is_running = False
         if turns is self._turns:
             self.due = _earliest(turns)
 
