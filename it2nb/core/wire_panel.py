@@ -261,7 +261,13 @@ class Snapshot(ToPanel):
 
 
 class Batch(ToPanel):
-    """What changed since batch ``n - 1``. A field that is None or empty did not change."""
+    """What changed since batch ``n - 1``. A field that is None or empty did not change.
+
+    Attributes
+    ----------
+    unrecorded : list of Row
+        Results of requests that came after the journal was closed; `seq` is -1.
+    """
 
     kind: Literal["batch"] = "batch"
     head: Head | None = None
@@ -273,6 +279,7 @@ class Batch(ToPanel):
     rows: list[Row] = Field(default_factory=list)
     marks: list[Mark] = Field(default_factory=list)
     curves: list[Curve] = Field(default_factory=list)
+    unrecorded: list[Row] = Field(default_factory=list)
     received: list[str] = Field(default_factory=list)
     faults: list[str] = Field(default_factory=list)
 

@@ -31,7 +31,7 @@ from it2nb.core.wire_panel import (
 from it2nb.notebook.chart_asset import packed
 from it2nb.notebook.panel_clients import Clients
 from it2nb.notebook.panel_feed import Feed
-from it2nb.notebook.panel_rows import ROW_TYPES, row_of
+from it2nb.notebook.panel_rows import ROW_TYPES, row_of, row_without_journal
 from it2nb.notebook.panel_sender import INTERVAL_S, SLOW_S, URGENT_S, Sender
 
 Send = Callable[[dict[str, Any], list[bytes]], bool]
@@ -77,7 +77,7 @@ class Bridge:
         self._last_told = False
         self._feed = Feed(session, variable, heartbeat_s)
         self._faults: deque[str] = deque(maxlen=20)
-        self._submitted: deque[str] = deque(maxlen=MAIL)
+        self._submitted: deque[Any] = deque(maxlen=MAIL)
         self._sender = Sender(self._turn, self.report)
         self._rows = session.journal.subscribe(types=ROW_TYPES, wake=self._sender.wake)
         self._sender.wake()
@@ -99,9 +99,7 @@ class Bridge:
             self._note_thread()
             if isinstance(request, Submit):
                 # At once, on this thread: the sender may be busy with a curve.
-                handle = self._session.submit(request.action, source="panel")
-                if not handle.done():
-                    self._submitted.append(handle.id)
+                self._submitted.append(self._session.submit(request.action, source="panel"))
             self._mail.append(request)
         self._sender.wake()
 
@@ -136,7 +134,11 @@ class Bridge:
         if gap:
             self._feed.missed()
         while self._submitted:
-            self._feed.received(self._submitted.popleft())
+            handle = self._submitted.popleft()
+            if not handle.done():
+                self._feed.received(handle.id)
+            elif self._session.status in ENDED:
+                self._feed.unrecorded(row_without_journal(handle.result(0), time.time()))
 
     def _answer(self, request: FromPanel, now: float) -> None:
         name = request.client

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from it2nb.core.wire import TERMINAL, Branch, Event, State
+from it2nb.core.wire import Branch, Event, State
 from it2nb.core.wire_panel import Batch, Head, Mark, Row, Snapshot, WindowAsk, WindowView
 from it2nb.notebook.panel_curves import CurveFeed, Packer
 from it2nb.notebook.panel_rows import ROW_TYPES, mark_of, row_of
@@ -51,6 +51,7 @@ class Feed:
         self._new_faults: list[str] = []
         #: Requests of pages that have no result yet; a value tells whether the pages know.
         self._received: dict[str, bool] = {}
+        self._unrecorded: list[Row] = []
         self._missed = False
         self._begin()
 
@@ -87,6 +88,10 @@ class Feed:
         """Take note of a request that the session has, and whose result is to come."""
         self._received.setdefault(action_id, False)
 
+    def unrecorded(self, row: Row) -> None:
+        """Take note of a result that has no row in the journal, which is closed."""
+        self._unrecorded.append(row)
+
     def fault(self, text: str) -> None:
         """Take note of a fault of the panel itself, to be shown in it."""
         if text not in self._faults[-5:]:
@@ -99,7 +104,11 @@ class Feed:
     def is_urgent(self) -> bool:
         """Whether somebody waits for what is to be told: a result, a fault."""
         return bool(
-            self._rows or self._new_faults or not all(self._received.values()) or self._missed
+            self._rows
+            or self._unrecorded
+            or self._new_faults
+            or not all(self._received.values())
+            or self._missed
         )
 
     @property
@@ -166,6 +175,8 @@ class Feed:
         if self._fresh_marks:
             fields["marks"] = list(self._fresh_marks)
             self._fresh_marks.clear()
+        if self._unrecorded:
+            fields["unrecorded"], self._unrecorded = self._unrecorded, []
         if self._new_faults:
             fields["faults"], self._new_faults = self._new_faults[-5:], []
         fresh = [key for key, told in self._received.items() if not told]
@@ -221,8 +232,3 @@ def _changes(before: State | None, state: State) -> dict[str, Any]:
     if before is None or before.waiting != state.waiting:
         fields["waiting"] = state.waiting
     return fields
-
-
-def is_terminal(status: str) -> bool:
-    """Whether a request with this status has its one result."""
-    return status in TERMINAL

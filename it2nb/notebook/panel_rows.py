@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from it2nb.core.wire import EFFECTIVE, Event, strict
+from it2nb.core.wire import EFFECTIVE, ActionResult, Event, strict
 from it2nb.core.wire_panel import Mark, Row
 
 #: Events that become rows. Metrics are the curves; a submission is told by its result.
@@ -84,6 +84,24 @@ def row_of(event: Event) -> Row:
         reason=None if reason is None else cut(str(reason), _TEXT),
         text=cut(_told(event), _TEXT),
         durable=event.durable,
+    )
+
+
+def row_without_journal(result: ActionResult, ts: float) -> Row:
+    """Make a row of a result that came after the journal was closed. Any thread."""
+    return Row(
+        seq=-1,
+        ts=ts,
+        step=result.step or 0,
+        type="action_result",
+        source=result.source,
+        action_id=result.id,
+        action=result.type,
+        name=result.name,
+        requested=_value(result.requested),
+        status=result.status,
+        reason=cut(result.reason or result.error or "", _TEXT),
+        durable=False,
     )
 
 

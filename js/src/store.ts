@@ -207,8 +207,9 @@ function batch(store: Store, message: Batch): Store {
   if (message.faults.length > 0) {
     next.faults = [...new Set([...next.faults, ...message.faults])].slice(-MOST_FAULTS);
   }
-  if (message.rows.length > 0 || message.received.length > 0) {
-    next = settle(next, message.rows, message.received);
+  const results = [...message.rows, ...message.unrecorded];
+  if (results.length > 0 || message.received.length > 0) {
+    next = settle(next, results, message.received);
   }
   return next;
 }

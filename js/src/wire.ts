@@ -60,6 +60,7 @@ export interface Batch {
   rows: Row[];
   marks: Mark[];
   curves: Curve[];
+  unrecorded: Row[];
   received: string[];
   faults: string[];
 }

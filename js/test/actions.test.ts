@@ -1,0 +1,156 @@
+// @vitest-environment jsdom
+import { beforeEach, expect, test } from "vitest";
+import golden from "../../tests/golden/panel.json";
+import { Actions } from "../src/actions";
+import { EMPTY, reduce, type Store } from "../src/store";
+import type { ActionSchema, Json, PanelMessage } from "../src/wire";
+
+const snapshot = golden.messages[0]?.message as unknown as PanelMessage;
+
+let store: Store;
+let actions: Actions;
+let done: [string, { [key: string]: Json }][];
+
+beforeEach(() => {
+  document.body.replaceChildren();
+  done = [];
+  store = reduce(EMPTY, { kind: "message", message: snapshot, now: 0 });
+  actions = new Actions(
+    (type, payload) => done.push([type, payload]),
+    new AbortController().signal,
+  );
+  document.body.append(actions.buttons, actions.menu, actions.drawer, actions.said);
+  actions.update(store, 0);
+});
+
+function button(action: string): HTMLButtonElement {
+  return document.querySelector(`[data-action=${action}]`) as HTMLButtonElement;
+}
+
+function menuItem(text: string): HTMLButtonElement {
+  const items = [...document.querySelectorAll<HTMLButtonElement>("[role=menuitem]")];
+  return items.find((each) => each.textContent?.startsWith(text)) as HTMLButtonElement;
+}
+
+function form(): HTMLFormElement {
+  return actions.drawer.querySelector("form") as HTMLFormElement;
+}
+
+test("harmless actions are done at once", () => {
+  button("pause").click();
+  button("save_checkpoint").click();
+  expect(done).toEqual([
+    ["pause", {}],
+    ["save_checkpoint", {}],
+  ]);
+});
+
+test("a dangerous one asks first, and can be left alone", () => {
+  button("stop").click();
+  expect(done).toEqual([]);
+  expect(form().getAttribute("role")).toBe("alertdialog");
+  form().dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
+  expect(actions.drawer.hidden).toBe(true);
+  button("stop").click();
+  form().requestSubmit();
+  expect(done).toEqual([["stop", {}]]);
+  expect(actions.drawer.hidden).toBe(true);
+});
+
+test("what can't be done is off, stays reachable and says why", () => {
+  const evaluate = button("evaluate");
+  evaluate.click();
+  expect(done).toEqual([]);
+  expect(evaluate.getAttribute("aria-disabled")).toBe("true");
+  expect(evaluate.disabled).toBe(false);
+  expect(evaluate.title).toContain("this loop can't evaluate");
+});
+
+test("pause and resume are one place", () => {
+  expect([button("pause").hidden, button("resume").hidden]).toEqual([false, true]);
+  actions.update({ ...store, head: { ...store.head, status: "paused" } }, 0);
+  expect([button("pause").hidden, button("resume").hidden]).toEqual([true, false]);
+  actions.pauseOrResume();
+  expect(done).toEqual([["resume", {}]]);
+});
+
+test("a form has a field for each argument and sends their types", () => {
+  menuItem("Load checkpoint").click();
+  const [path, keep] = form().querySelectorAll("input");
+  form().requestSubmit();
+  expect(done).toEqual([]);
+  expect(form().querySelector("[role=alert]")?.textContent).toBe("path: needed");
+  (path as HTMLInputElement).value = "best";
+  (keep as HTMLInputElement).checked = true;
+  form().requestSubmit();
+  expect(done).toEqual([["load_checkpoint", { path: "best", keep_knobs: true }]]);
+});
+
+test("every kind of argument has its field", () => {
+  const schema: ActionSchema = {
+    v: 2,
+    name: "probe",
+    description: "",
+    dangerous: false,
+    enabled: true,
+    reason: null,
+    args: {
+      $defs: { Color: { enum: ["red", "blue"], type: "string" } },
+      properties: {
+        count: { type: "integer" },
+        rate: { type: "number", default: 2.5e-6 },
+        color: { $ref: "#/$defs/Color" },
+        which: { anyOf: [{ type: "string" }, { type: "null" }], default: null },
+        list: { type: "array", items: { type: "number" } },
+        any: {},
+      },
+      required: ["count", "color", "list"],
+    },
+  };
+  actions.update({ ...store, actions: [...store.actions, schema] }, 0);
+  menuItem("Probe").click();
+  const [count, rate, which, list, any] = form().querySelectorAll("input");
+  const set = (input: HTMLInputElement | undefined, text: string) => {
+    if (input !== undefined) input.value = text;
+  };
+  expect(rate?.value).toBe("2.5e-6");
+  set(count, "1.5");
+  set(list, "[1, 2]");
+  form().requestSubmit();
+  expect(form().querySelector("[role=alert]")?.textContent).toBe("count: not a whole number");
+  set(count, "3");
+  set(which, "");
+  set(any, "plain text");
+  const select = form().querySelector("select") as HTMLSelectElement;
+  select.value = "blue";
+  form().requestSubmit();
+  expect(done).toEqual([
+    ["probe", { count: 3, rate: 2.5e-6, color: "blue", list: [1, 2], any: "plain text" }],
+  ]);
+});
+
+test("the menu goes by arrow keys and gives the focus back", () => {
+  const more = document.querySelector(".it2-more") as HTMLButtonElement;
+  more.click();
+  expect(document.activeElement?.textContent).toContain("Load checkpoint");
+  const press = (key: string) =>
+    document.activeElement?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+  press("ArrowDown");
+  expect(document.activeElement?.textContent).toContain("Note");
+  press("ArrowDown");
+  expect(document.activeElement?.textContent).toContain("Load checkpoint");
+  press("Escape");
+  expect(document.activeElement).toBe(more);
+  expect(more.getAttribute("aria-expanded")).toBe("false");
+});
+
+test("a button waits for its own result", () => {
+  const ask = { id: "x", type: "pause", name: null, requested: null, sentAt: 0, received: false };
+  const waiting = reduce(store, { kind: "asked", ask });
+  actions.update(waiting, 0);
+  expect(button("pause").textContent).toBe("Pause…");
+  button("pause").click();
+  expect(done).toEqual([]);
+  actions.update(waiting, 2_000);
+  expect(actions.said.textContent).toBe("pause: queued until the cell ends");
+});
