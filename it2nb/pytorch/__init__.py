@@ -1,0 +1,1 @@
+"""Adapters that know PyTorch: knobs of optimizers and schedulers, step hooks, checkpoints."""

@@ -1,0 +1,118 @@
+"""``session.loop(loader)``: a loop whose turns are the steps of the run. Needs no PyTorch."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from it2nb.core.faults import guard
+
+if TYPE_CHECKING:
+    from it2nb.core.session import Session
+
+T = TypeVar("T")
+
+#: What was logged for the turn under way, by session.
+_logged: weakref.WeakKeyDictionary[Session, dict[str, Any]] = weakref.WeakKeyDictionary()
+
+
+class Loop(Generic[T]):
+    """An iterable that ends each turn at a control point; see `loop`."""
+
+    def __init__(
+        self,
+        session: Session,
+        items: Iterable[T],
+        metrics_fn: Callable[[], Mapping[str, Any] | None] | None,
+    ) -> None:
+        self.session = session
+        self._items = items
+        self._metrics_fn = metrics_fn
+
+    def __len__(self) -> int:
+        return len(self._items)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[T]:
+        session = self.session
+        for item in self._items:
+            if session.stop_requested:
+                return
+            try:
+                yield item
+            except GeneratorExit:
+                self._left()
+                raise
+            if self._step():
+                return
+
+    def _step(self) -> bool:
+        """The body is through: its control point. Returns whether the run was stopped."""
+        session = self.session
+        values = take_logged(session)
+        if self._metrics_fn is not None:
+            with guard("metrics of a turn", session.report):
+                values.update(self._metrics_fn() or {})
+        if _hooks_count(session):
+            if values:
+                session.record(values)
+            return session.stop_requested
+        return session.step(values or None).stop
+
+    def _left(self) -> None:
+        """The loop was left by ``break``: what was logged in its last turn is a step too."""
+        session = self.session
+        values = take_logged(session)
+        if values and not session.is_ended and session.on_training_thread:
+            session.step(values, act=False)
+
+
+def loop(
+    session: Session,
+    items: Iterable[T],
+    metrics_fn: Callable[[], Mapping[str, Any] | None] | None = None,
+) -> Loop[T]:
+    """Wrap an iterable: each turn of the loop is one step of the run.
+
+    ::
+
+        for x, y in loop(session, loader):
+            ...
+            log(session, loss=loss)
+
+    A stop ends the loop as if the iterable were at its end.
+
+    Parameters
+    ----------
+    session : Session
+    items : iterable
+    metrics_fn : callable, optional
+        Called at the end of each turn; what it returns is recorded with what was logged.
+
+    Returns
+    -------
+    Loop
+        Can be iterated as often as `items` can; has a length if they have one.
+    """
+    return Loop(session, items, metrics_fn)
+
+
+def log(session: Session, values: Mapping[str, Any] | None = None, **more: Any) -> None:
+    """Note metrics for the turn under way. Training thread."""
+    _logged.setdefault(session, {}).update({**(values or {}), **more})
+
+
+def take_logged(session: Session) -> dict[str, Any]:
+    """Return what was logged for this turn, and begin anew."""
+    return _logged.pop(session, {})
+
+
+def _hooks_count(session: Session) -> bool:
+    """Whether optimizer steps on this thread are counted already: a turn is none then."""
+    hooks = sys.modules.get("it2nb.pytorch.hooks")
+    if hooks is None:
+        return False
+    attachment = hooks.switchboard().attachments.get(get_ident())
+    return attachment is not None and attachment.session is session

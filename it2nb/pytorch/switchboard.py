@@ -1,0 +1,166 @@
+"""The one place where PyTorch's own step hooks lead to us.
+
+It hangs on torch's module, not on ours: a second import or an autoreload of this package finds
+it there and adds no second pair of hooks. With nothing connected it is gone without a trace.
+"""
+
+from __future__ import annotations
+
+import weakref
+from threading import get_ident
+from typing import Any
+
+import torch
+import torch.optim.optimizer as home
+from torch._compile import _disable_dynamo
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from it2nb.core.faults import guard
+from it2nb.pytorch import compiled, scaler
+
+_NAME = "_it2nb_switchboard"
+
+
+class Switchboard:
+    """Who wants to hear of which optimizer step.
+
+    Attributes
+    ----------
+    attachments : dict of int to Attachment
+        By thread: whose steps are control points.
+    steered : dict of int to SteeredOptimizer
+        By id of the optimizer.
+    sessions : WeakKeyDictionary of Session to Steering
+    """
+
+    def __init__(self) -> None:
+        self.attachments: dict[int, Any] = {}
+        self.steered: dict[int, Any] = {}
+        self.sessions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._handles: list[Any] = []
+        self._scaler_watch: scaler.ScalerWatch | None = None
+
+    # --- who is connected ------------------------------------------------------------------
+
+    def attach(self, thread: int, attachment: Any) -> None:
+        """Make the optimizer steps of a thread control points."""
+        self.attachments[thread] = attachment
+        self._connect()
+
+    def detach(self, attachment: Any) -> None:
+        """No longer."""
+        for thread in [t for t, each in self.attachments.items() if each is attachment]:
+            del self.attachments[thread]
+        self._disconnect_if_idle()
+
+    def steer(self, steered: Any) -> None:
+        """Work out the edits of an optimizer before each of its steps."""
+        self.steered[id(steered.optimizer())] = steered
+        self._connect()
+
+    def leave(self, steered: Any) -> None:
+        """No longer."""
+        self.steered = {key: each for key, each in self.steered.items() if each is not steered}
+        self._disconnect_if_idle()
+
+    def forget(self, session: Any) -> None:
+        """Let go of everything that belongs to a session."""
+        steering = self.sessions.pop(session, None)
+        if steering is not None:
+            steering.close()
+        self._disconnect_if_idle()
+
+    def _connect(self) -> None:
+        if self._handles:
+            return
+        compiled.prepare()
+        before = register_optimizer_step_pre_hook(_before)
+        # First, so that hooks of others see the value that the step will use.
+        home._global_optimizer_pre_hooks.move_to_end(before.id, last=False)  # type: ignore[attr-defined]
+        self._handles = [before, register_optimizer_step_post_hook(_after)]
+        self._scaler_watch = scaler.ScalerWatch(self.skipped)
+
+    def _disconnect_if_idle(self) -> None:
+        if self.attachments or self.steered:
+            return
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        if self._scaler_watch is not None:
+            self._scaler_watch.close()
+            self._scaler_watch = None
+        if home.__dict__.get(_NAME) is self and not self.sessions:
+            delattr(home, _NAME)
+
+    # --- a step ----------------------------------------------------------------------------
+
+    def before(self, optimizer: Any) -> None:
+        """An optimizer begins its step. Any thread."""
+        attachment = self.attachments.get(get_ident())
+        if attachment is not None:
+            attachment.before(optimizer)
+        steered = self.steered.get(id(optimizer))
+        if steered is not None and steered.optimizer() is optimizer:
+            with guard("edits before a step", steered.session.report):
+                steered.before_step()
+
+    def after(self, optimizer: Any) -> None:
+        """An optimizer finished its step. Any thread."""
+        steered = self.steered.get(id(optimizer))
+        if steered is not None and steered.optimizer() is optimizer:
+            with guard("edits after a step", steered.session.report):
+                steered.after_step()
+        attachment = self.attachments.get(get_ident())
+        if attachment is not None:
+            attachment.after(optimizer)
+
+    def ticks(self) -> int:
+        """How many steps began on this thread; for telling that one did not."""
+        attachment = self.attachments.get(get_ident())
+        return 0 if attachment is None else attachment.ticks
+
+    def skipped(self, optimizer: Any, scale: float | None) -> None:
+        """A GradScaler left a step out. Any thread."""
+        attachment = self.attachments.get(get_ident())
+        if attachment is not None:
+            attachment.skipped(optimizer, scale)
+
+
+def switchboard() -> Switchboard:
+    """Return the one that there is, or make it. Any thread."""
+    board = home.__dict__.get(_NAME)
+    if board is None:
+        board = Switchboard()
+        setattr(home, _NAME, board)
+    return board
+
+
+# PyTorch traces its hooks along with a compiled step. Traced, they would put guards on our
+# objects; disabled, they run between the graphs of the step, which are apart anyway.
+@_disable_dynamo
+def _call_before(optimizer: Any) -> None:
+    board = home.__dict__.get(_NAME)
+    if board is not None:
+        board.before(optimizer)
+
+
+@_disable_dynamo
+def _call_after(optimizer: Any) -> None:
+    board = home.__dict__.get(_NAME)
+    if board is not None:
+        board.after(optimizer)
+
+
+def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
+    if torch.compiler.is_compiling() and compiled.must_not_break():
+        return
+    _call_before(optimizer)
+
+
+def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
+    if torch.compiler.is_compiling() and compiled.must_not_break():
+        return
+    _call_after(optimizer)

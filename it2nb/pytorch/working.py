@@ -1,0 +1,243 @@
+"""Working out edits: what is asked, against what the step that begins would otherwise use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from it2nb.pytorch import schedulers
+from it2nb.pytorch.groups import Group
+from it2nb.pytorch.slot import Slot
+
+if TYPE_CHECKING:
+    from it2nb.pytorch.setting import Setting
+
+#: An lr this far below the initial one is a rounded 0: nothing is ever divided by it.
+ZERO = 1e-12
+
+
+def before_step(setting: Setting) -> None:
+    """Bring what is pending or held into force. Training thread, just before a step."""
+    groups = setting.groups()
+    for at in [each for each in setting.slots if each >= len(groups)]:
+        del setting.slots[at]
+    for at, slot in setting.slots.items():
+        if slot.lent is not None:
+            slot.give_back(groups[at])  # the last step raised before it was over
+        if slot.watch.until:
+            _watch(setting, at, groups[at], slot)
+    if any(slot.pending is not None for slot in setting.slots.values()):
+        _work_out(setting, groups)
+    for at, slot in setting.slots.items():
+        if slot.next is not None or slot.held is not None or slot.factor != 1.0:
+            _lend(setting, at, groups[at], slot)
+
+
+def put_now(setting: Setting, at: int) -> None:
+    """Write what is pending into a group at once: no step hook will come, or nothing drives it."""
+    group, slot = setting.groups()[at], setting.slots[at]
+    value, slot.pending = slot.pending, None
+    driving = setting.drivers.driving(setting.cell)
+    would = setting.cell.read(group)
+    setting.ready(group, value)
+    if driving and would:
+        factors = {at: value / would}
+        if schedulers.scale(driving, setting.cell, setting.groups(), factors, setting.rule.max):
+            slot.scaled *= factors[at]
+    slot.write(group, value)
+    slot.watch.start(value, setting.steps)
+
+
+def unscale(setting: Setting, groups: list[Group], back: Mapping[int, float]) -> None:
+    """Give the schedulers their own values back."""
+    driving = setting.drivers.driving(setting.cell)
+    done = schedulers.scale(driving, setting.cell, groups, back)
+    for at, factor in back.items():
+        slot = setting.slots[at]
+        if done:
+            setting.cell.write(groups[at], setting.cell.read(groups[at]) * factor)
+            slot.scaled = 1.0
+        else:
+            slot.factor = factor
+
+
+def _work_out(setting: Setting, groups: list[Group]) -> None:
+    """Turn what is pending into something lasting; once for each edit."""
+    together, setting.together = setting.together, None
+    waiting = [
+        at
+        for at, slot in setting.slots.items()
+        if slot.pending is not None and not _settle(setting, at, groups[at], slot)
+    ]
+    if not waiting:
+        return
+    driving = setting.drivers.driving(setting.cell)
+    targets = _targets(setting, groups, waiting, together)
+    factors: dict[int, float] = {}
+    for at in waiting:
+        slot, target = setting.slots[at], targets[at]
+        would = _would(setting, groups, at)
+        once, slot.pending, slot.once = slot.once, None, False
+        slot.forget_writing()
+        slot.asked = slot.next = target
+        if once:
+            continue
+        base = setting.base(groups[at])
+        if abs(would) > ZERO * abs(base):
+            factors[at] = target / would
+            slot.watch.start(target, setting.steps, scheduled=bool(driving))
+            _tell_loop(setting, at, slot, target, would, driving)
+        elif driving and schedulers.multiplies(driving):
+            # From 0 such a schedule never moves again: it goes on from the value asked.
+            slot.next = None
+            slot.write(groups[at], target)
+        else:
+            if base:
+                factors[at] = target / base
+            _tell_zero(setting, target, base, driving)
+    if factors:
+        _scale(setting, groups, factors, driving)
+
+
+def _settle(setting: Setting, at: int, group: Group, slot: Slot) -> bool:
+    """Whether a pending value was written already, and still stands: then it is in force.
+
+    When somebody wrote over it in between, something drives this value: what stands there now
+    is what the step would otherwise use, whether it was reckoned from our value or not.
+    """
+    if slot.written is None or slot.written != slot.pending or slot.once:
+        return False
+    if slot.stands(group):
+        slot.watch.start(slot.written, setting.steps)
+        slot.pending = None
+        return True
+    if not setting.drivers.driving(setting.cell):
+        setting.drivers.discover()
+        slot.loop = not setting.drivers.driving(setting.cell)
+    return False
+
+
+def _would(setting: Setting, groups: list[Group], at: int) -> float:
+    """What the step that begins would use."""
+    return setting.inside(setting.cell.read(groups[at]) * setting.slots[at].factor)
+
+
+def _targets(
+    setting: Setting, groups: list[Group], waiting: list[int], together: tuple[Any, int] | None
+) -> dict[int, float]:
+    """What each group is to use: groups asked together keep the ratios of this moment."""
+    targets = {at: setting.slots[at].pending for at in waiting}
+    if together is None or together[1] not in targets:
+        return targets
+    value, reference = together
+    divisor = _would(setting, groups, reference)
+    if not divisor:
+        return targets
+    for at in targets:
+        would = _would(setting, groups, at)
+        if at != reference and would:
+            targets[at] = setting.inside(would * (value / divisor))
+    return targets
+
+
+def _scale(
+    setting: Setting, groups: list[Group], factors: Mapping[int, float], driving: list[Any]
+) -> None:
+    """Multiply the rest of the schedule, in the schedulers if that can be done."""
+    below = None if setting.cell.name == "lr" else setting.rule.max
+    done = bool(driving) and schedulers.scale(driving, setting.cell, groups, factors, below)
+    for at, factor in factors.items():
+        slot = setting.slots[at]
+        if not done:
+            slot.factor *= factor
+            continue
+        slot.scaled *= factor
+        if setting.cell.read(groups[at]) != 0 and slot.factor == 1.0:
+            setting.ready(groups[at], slot.next)
+            setting.cell.write(groups[at], slot.next)
+            slot.next = None
+        elif slot.factor != 1.0:
+            setting.cell.write(groups[at], setting.cell.read(groups[at]) * factor)
+    top = schedulers.peak(driving, groups) if done and setting.cell.name == "lr" else 0.0
+    if setting.rule.max is not None and top > setting.rule.max:
+        setting.tell.warn(
+            f"this edit scales the schedule: its largest lr becomes {top:g}; "
+            f"mode hold keeps one value instead"
+        )
+
+
+def _lend(setting: Setting, at: int, group: Group, slot: Slot) -> None:
+    """Let a value stand in the group for the step that begins."""
+    target, slot.next = slot.next, None
+    if target is None and slot.held is not None:
+        target = slot.held
+        if slot.stands(group):
+            return
+        if slot.written is not None:
+            # Held where nothing else wrote, until now.
+            _report(setting, at, slot, slot.held, setting.cell.read(group), kept=True)
+            slot.loop = not setting.drivers.driving(setting.cell)
+            slot.forget_writing()
+    if target is None:
+        target = setting.inside(setting.cell.read(group) * slot.factor)
+    setting.ready(group, target)
+    slot.lend(group, target)
+
+
+def _watch(setting: Setting, at: int, group: Group, slot: Slot) -> None:
+    """Compare with what was expected, for some steps after an edit."""
+    watch = slot.watch
+    if setting.steps >= watch.until or slot.pending is not None or slot.held is not None:
+        watch.stop()
+        return
+    if slot.stands(group):
+        return
+    found = setting.cell.read(group)
+    if watch.loaded:
+        if found != setting.cell.as_stored(group, watch.expected):
+            _report(setting, at, slot, watch.expected, found, by="load_state_dict")
+        watch.stop()
+    elif watch.scheduled:
+        expected = setting.drivers.last(setting.cell, at)
+        if expected is not None and not schedulers.same_lr(expected, found):
+            _report(setting, at, slot, expected, found, by="the loop")
+    elif slot.factor == 1.0 and found != setting.cell.as_stored(group, watch.expected):
+        _report(setting, at, slot, watch.expected, found)
+        slot.forget_writing()
+
+
+def _tell_loop(
+    setting: Setting, at: int, slot: Slot, target: float, would: float, driving: list[Any]
+) -> None:
+    """Tell once that the loop writes this value itself, and that the edit is kept all the same."""
+    if driving or slot.told:
+        return
+    slot.told = True
+    _report(setting, at, slot, target, would, kept=True)
+
+
+def _tell_zero(setting: Setting, target: float, base: float, driving: list[Any]) -> None:
+    who = type(driving[0]).__name__ if driving else "the loop"
+    rest = f"the rest of the schedule is scaled to an initial value of {target:g}"
+    setting.tell.warn(
+        f"{setting.cell.name} was 0 under {who}: {target:g} holds for one step, and "
+        f"{rest if base else 'then the schedule goes on'}; mode hold keeps {target:g}"
+    )
+
+
+def _report(
+    setting: Setting,
+    at: int,
+    slot: Slot,
+    expected: Any,
+    found: Any,
+    *,
+    kept: bool = False,
+    by: str | None = None,
+) -> None:
+    slot.watch.stop()
+    if by is None:
+        if not setting.drivers.driving(setting.cell):
+            setting.drivers.discover()
+        by = setting.drivers.who(setting.cell, at, found)
+    setting.tell.drift(setting.cell.name, at, expected, found, by, kept, slot.mode)
