@@ -27,7 +27,8 @@ class CellOptions:
     title: str = ""
     wait: bool | None = None
     seed: int | None = None
-    modules: bool = False
+    steps_of: str | None = None
+    snapshots: bool = True
     panel: bool = True
     heartbeat: bool = True
     directory: str | None = None

@@ -14,8 +14,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -222,13 +222,34 @@ async def await_end(session: Session, kernel: Any = None) -> None:
     """Wait in an event loop until a session has ended, for `session.awaiter`."""
     messages = shell_messages(kernel) if kernel is not None and in_main_shell() else None
     try:
-        if messages is None:
-            await until_ended(session)
-            return
-        messages.take_queued()
-        with messages.passing_comms():
-            await until_ended(session)
+        with _stirred(asyncio.get_running_loop()):
+            if messages is None:
+                await until_ended(session)
+                return
+            messages.take_queued()
+            with messages.passing_comms():
+                await until_ended(session)
     except asyncio.CancelledError:
         if not session.is_ended:
             print(f"it2nb: {still_running(session)}", file=sys.stderr)
         raise
+
+
+@contextmanager
+def _stirred(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Let a loop wake now and then.
+
+    ipykernel's handler of an interrupt adds a callback to the loop, and tornado takes its call
+    for one from inside the loop: an idle loop would come to it with the next message only.
+    """
+    handle: asyncio.TimerHandle
+
+    def stir() -> None:
+        nonlocal handle
+        handle = loop.call_later(LOOK_S, stir)
+
+    stir()
+    try:
+        yield
+    finally:
+        handle.cancel()

@@ -164,7 +164,7 @@ class Wiring:
             if self._import_watch is not None:
                 self._import_watch.close()
             if self._attachment is not None:
-                self._attachment.close()
+                self._attachment.detach()
         with guard("watched values", session.report):
             self._watcher.finish()
 
@@ -231,12 +231,9 @@ class Wiring:
             self._attach_hooks()
 
     def _connect_torch(self) -> None:
-        from it2nb.pytorch.checkpoints import install as install_checkpoints
-        from it2nb.pytorch.evaluate import install as install_evaluate
+        from it2nb.pytorch import rewind
 
-        if self._session.evaluator is not None:
-            install_evaluate(self._session)
-        install_checkpoints(self._session)
+        rewind.install(self._session, snapshots=self._options.snapshots)
         self._adopt(find(self._namespace, self.names().all))
 
     def _attach_hooks(self) -> None:
@@ -247,7 +244,10 @@ class Wiring:
             from it2nb.pytorch.hooks import attach
 
             self._attachment = attach(
-                self._session, metrics_fn=self._values, on_new_optimizer=self._new_optimizer
+                self._session,
+                metrics_fn=self._values,
+                on_new_optimizer=self._new_optimizer,
+                steps_of=self._options.steps_of,
             )
 
     def _new_optimizer(self, optimizer: Any) -> None:

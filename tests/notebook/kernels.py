@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -12,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_client.blocking.client import BlockingKernelClient
-from jupyter_client.kernelspec import KernelSpec
-from jupyter_client.manager import KernelManager
+from jupyter_client.connect import write_connection_file
 
 ROOT = Path(__file__).resolve().parents[2]
 #: A guard against deadlock, not a measure of speed.
@@ -88,44 +88,68 @@ class Cell:
 
 
 class Kernel:
-    """A kernel process and a client, with IOPub read on a thread."""
+    """A kernel process and a client, with IOPub read on a thread.
+
+    Speaks to the sockets itself: jupyter_client's blocking calls leave event loops behind.
+    """
 
     def __init__(self, version: str, folder: Path) -> None:
         self.version = version
+        self.folder = folder
         env = dict(os.environ)
         if version != "installed":
             env["PYTHONPATH"] = os.pathsep.join([str(side_install(version)), env["PYTHONPATH"]])
-        self.manager = KernelManager()
-        self.manager._kernel_spec = KernelSpec(  # the environment's own spec knows one ipykernel
-            argv=[sys.executable, "-m", "ipykernel_launcher", "--log-level=ERROR",
-                  "-f", "{connection_file}"],
-            display_name=version,
-            language="python",
-        )  # fmt: skip
-        self.manager.start_kernel(cwd=str(folder), env=env)
-        self.client: BlockingKernelClient = self.manager.blocking_client()
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=LIMIT_S)
+        path, _ = write_connection_file(str(folder / f"kernel-{version}.json"))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ipykernel_launcher", "--log-level=ERROR", "-f", path],
+            cwd=folder,
+            env=env,
+            stdout=subprocess.DEVNULL,
+        )
+        self.client = BlockingKernelClient(connection_file=path)
+        self.client.load_connection_file()
+        self.client.start_channels(hb=False, stdin=False)
         self._seen: list[Message] = []
         self._replies: dict[str, Message] = {}
         self._news = threading.Condition()
         self._over = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+        self._await_start()
+
+    def _await_start(self) -> None:
+        # IOPub is connected when a status comes through it, not before.
+        deadline = time.monotonic() + LIMIT_S
+        while not any(each["msg_type"] == "status" for each in self.seen()):
+            assert time.monotonic() < deadline and self.is_alive(), "the kernel did not start"
+            self.reply(self.client.kernel_info())
 
     def close(self) -> None:
-        """Shut it down as a front end does."""
-        self.manager.shutdown_kernel()
-        self._over.set()
-        self._reader.join(LIMIT_S)
-        self.client.stop_channels()
+        """Shut it down as a front end does; it has to end by itself."""
+        if self.is_alive():
+            self.client.control_channel.send(
+                self.client.session.msg("shutdown_request", {"restart": False})
+            )
+        try:
+            self.process.wait(LIMIT_S)
+        finally:
+            self.process.kill()
+            self.process.wait()
+            self._over.set()
+            self._reader.join(LIMIT_S)
+            self.client.stop_channels()
+            self.client.context.term()
+
+    def is_alive(self) -> bool:
+        """Whether the process lives."""
+        return self.process.poll() is None
 
     def _read(self) -> None:
+        socket = self.client.iopub_channel.socket
         while not self._over.is_set():
-            if not self.client.iopub_channel.msg_ready():
-                self.client.iopub_channel.socket.poll(50)
+            if not socket.poll(50):
                 continue
-            message = self.client.get_iopub_msg(timeout=1)
+            _, message = self.client.session.recv(socket, mode=0)
             with self._news:
                 self._seen.append(message)
                 self._news.notify_all()
@@ -142,13 +166,18 @@ class Kernel:
             with self._news:
                 if not self._news.wait(min(1.0, max(0.0, deadline - time.monotonic()))):
                     assert time.monotonic() < deadline, f"{what} did not come"
-                    assert self.manager.is_alive(), f"the kernel died before {what}"
+                    assert self.is_alive(), f"the kernel died before {what}"
 
     def reply(self, msg_id: str) -> Message:
         """Wait for the shell reply to a request."""
+        socket = self.client.shell_channel.socket
+        deadline = time.monotonic() + LIMIT_S
         while msg_id not in self._replies:
-            message = self.client.get_shell_msg(timeout=LIMIT_S)
-            self._replies[message["parent_header"].get("msg_id", "")] = message
+            assert time.monotonic() < deadline, f"no reply to {msg_id}"
+            assert self.is_alive(), "the kernel died"
+            if socket.poll(500):
+                _, message = self.client.session.recv(socket, mode=0)
+                self._replies[message["parent_header"].get("msg_id", "")] = message
         return self._replies[msg_id]
 
     def execute(self, code: str, *, allow_stdin: bool = True) -> Cell:
@@ -174,4 +203,4 @@ class Kernel:
 
     def interrupt(self) -> None:
         """Press the interrupt button."""
-        self.manager.interrupt_kernel()
+        self.process.send_signal(signal.SIGINT)
