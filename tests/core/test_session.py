@@ -418,11 +418,11 @@ def test_rule_7_nobody_sees_a_result_before_its_write_has_returned(
     assert reached.wait(LIMIT_S)
     assert not handle.done()
     assert handle.status == "pending"
-    assert "action_result" not in [event.type for event in mailbox.drain()]
+    assert "action_result" not in [event.type for event in mailbox.drain()[0]]
     release.set()
     loop.came_back()
     assert handle.result(LIMIT_S).durable
-    until(lambda: "action_result" in [event.type for event in mailbox.drain()])
+    until(lambda: "action_result" in [event.type for event in mailbox.drain()[0]])
     loop.finish()
 
 
