@@ -31,7 +31,7 @@ VERSION = 1
 SUFFIX = ".pt"
 
 _NAME = re.compile(
-    r"(?:round-(?P<round>\d+)-)?(?:branch-(?P<branch>\d+)-)?step-(?P<step>\d+)"
+    r"(?:round-(?P<round>\d+)-)?(?:branch-(?P<branch>\d+)-)?step-(?P<step>\d+)(?:_\d+)?"
     r"(?:-(?P<tag>[A-Za-z0-9._-]+))?\.pt"
 )
 _serial = count()
@@ -65,8 +65,17 @@ class CheckpointInfo:
     saved_at: float = field(default=0.0, compare=False)
 
 
-def file_name(step: int, *, branch_id: int = 0, round: int = 0, tag: str | None = None) -> str:
+def file_name(
+    step: int, *, branch_id: int = 0, round: int = 0, tag: str | None = None, nth: int = 1
+) -> str:
     """Name a checkpoint: ``step-000123.pt``, ``branch-2-step-000123-best.pt``.
+
+    Parameters
+    ----------
+    step, branch_id, round : int
+    tag : str, optional
+    nth : int
+        The second one of the same step is ``step-000123_2.pt``.
 
     Raises
     ------
@@ -80,9 +89,18 @@ def file_name(step: int, *, branch_id: int = 0, round: int = 0, tag: str | None 
         )
     parts = [f"round-{round}"] if round else []
     parts += [f"branch-{branch_id}"] if branch_id else []
-    parts += [f"step-{step:06d}"]
+    parts += [f"step-{step:06d}" + (f"_{nth}" if nth > 1 else "")]
     parts += [tag] if tag else []
     return "-".join(parts) + SUFFIX
+
+
+def free_path(folder: Path, step: int, **names: Any) -> Path:
+    """Name a checkpoint that is not there yet: a file whose hash was told is never replaced."""
+    for nth in count(1):
+        path = folder / file_name(step, **names, nth=nth)
+        if not path.exists():
+            return path
+    raise AssertionError("count has no end")
 
 
 def save(

@@ -13,8 +13,8 @@ from it2nb.core.actions import ActionSpec, Owed
 from it2nb.core.errors import Rejected
 from it2nb.core.faults import guard
 from it2nb.pytorch import checkpoints, evaluate
-from it2nb.pytorch.history import History
 from it2nb.pytorch.knob_state import changes, read_knobs, write_knobs
+from it2nb.pytorch.past import Change, Past
 from it2nb.pytorch.saving import Saving
 from it2nb.pytorch.snapshots import Ring, Snapshot
 from it2nb.pytorch.state import NOTHING_BOUND
@@ -80,15 +80,15 @@ class Rewind:
     Parameters
     ----------
     session : Session
-    history : History
+    past : Past
     saving : Saving
     """
 
-    def __init__(self, session: Session, history: History, saving: Saving) -> None:
+    def __init__(self, session: Session, past: Past, saving: Saving) -> None:
         self.session = session
-        self.history = history
+        self.past = past
         self.saving = saving
-        self.trials = Trials(history)
+        self.trials = Trials(past)
 
     # --- going back --------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class Rewind:
         content = checkpoints.read(path)
         meta = content["meta"]
         ours = meta.get("run_id") == self.session.run_id
-        return self.history.go_back(
+        return self.past.go_back(
             content,
             meta.get("knobs", {}),
             content.get("extra"),
@@ -128,46 +128,57 @@ class Rewind:
 
     def undo(self, payload: dict[str, Any], session: Session) -> dict[str, Any]:
         """Take the last intervention back: the state from before it."""
-        change = self.history.last_change()
+        change = self.past.last_change()
         if change is None:
             raise Rejected("there is nothing to undo: nothing was changed yet")
         kept = None
         if not payload["knobs_only"]:
-            kept = self.history.before(change)
+            kept = self.past.before(change)
         if kept is None:
-            told = self._undo_knobs(change.knobs, change.what, payload["knobs_only"])
+            told = self._undo_knobs(change, payload["knobs_only"])
         else:
-            told = self.history.go_back(
+            told = self.past.go_back(
                 kept.tree,
                 change.knobs,
                 kept.extra,
-                to={"step": kept.step, "branch_id": kept.branch_id, "undone": change.what},
+                to={
+                    "step": kept.step,
+                    "branch_id": kept.branch_id,
+                    "undone": change.what,
+                    "kept": kept.place,
+                    "knobs_kept": change.place,
+                },
                 reason=f"undo of {change.what}",
             )
             if kept.step < change.step:
                 told["notes"].append(
                     f"no snapshot of step {change.step} was kept; this is step {kept.step}"
                 )
-        self.history.forget(change)
+        self.past.forget(change)
         return told
 
-    def _undo_knobs(self, knobs: Any, what: str, asked: bool) -> dict[str, Any]:
+    def _undo_knobs(self, change: Change, asked: bool) -> dict[str, Any]:
         before = read_knobs(self.session)
-        notes = write_knobs(self.session, knobs)
+        notes = write_knobs(self.session, change.knobs)
         changed = changes(before, read_knobs(self.session))
         if not asked:
             notes.append(
                 f"the knobs were put back and the training goes on: "
-                f"{self.history.reason or 'no snapshot from before it was kept'}"
+                f"{self.past.reason or 'no snapshot from before it was kept'}"
             )
-        self.history.write_changed(changed, [])
-        return {"undone": what, "knobs": changed, "notes": notes}
+        self.past.write_changed(changed, [])
+        return {
+            "undone": change.what,
+            "knobs": changed,
+            "notes": notes,
+            "knobs_kept": change.place,
+        }
 
     def goto(self, payload: dict[str, Any], session: Session) -> dict[str, Any]:
         """Go back to a step: to its snapshot or checkpoint, or the nearest before it."""
         keep_knobs = payload["keep_knobs"]
         if payload["good"]:
-            good = self.history.last_good()
+            good = self.past.last_good()
             if good is None:
                 raise Rejected("no snapshot without NaN or infinity is kept")
             return self._to(good, keep_knobs, {"good": True})
@@ -175,7 +186,9 @@ class Rewind:
         if step is None:
             raise Rejected("step is needed, or good=true for the newest state without NaN")
         branch_id = session.branch_id if branch_id is None else branch_id
-        snapshot = self.history.nearest(step, branch_id)
+        if branch_id == session.branch_id and step > session.step_count:
+            raise Rejected(f"step {step} is not there yet: this is step {session.step_count}")
+        snapshot = self.past.nearest(step, branch_id)
         file = self._nearest_file(step, branch_id)
         found = max(snapshot.step if snapshot else -1, file["step"] if file else -1)
         if found < 0 or (payload["exact"] and found != step):
@@ -187,11 +200,16 @@ class Rewind:
         return self._load_file(Path(file["path"]), keep_knobs, **asked)
 
     def _to(self, kept: Snapshot, keep_knobs: bool, more: Mapping[str, Any]) -> dict[str, Any]:
-        told = self.history.go_back(
+        told = self.past.go_back(
             kept.tree,
             kept.knobs,
             kept.extra,
-            to={"step": kept.step, "branch_id": kept.branch_id, **more},
+            to={
+                "step": kept.step,
+                "branch_id": kept.branch_id,
+                "kept": kept.place,
+                **more,
+            },
             reason=f"back to step {kept.step}",
             keep_knobs=keep_knobs,
         )
@@ -201,7 +219,7 @@ class Rewind:
         return told
 
     def _nearest_file(self, step: int, branch_id: int) -> dict[str, Any] | None:
-        limits = dict(self.history.lineage(branch_id))
+        limits = dict(self.past.lineage(branch_id))
         fitting = [
             each
             for each in self.saving.entries()
@@ -210,14 +228,14 @@ class Rewind:
         return max(fitting, key=lambda each: int(each["step"]), default=None)
 
     def _where_to(self, step: int, branch_id: int) -> str:
-        limits = dict(self.history.lineage(branch_id))
+        limits = dict(self.past.lineage(branch_id))
         there = sorted(
-            {each.step for each in self.history.ring if each.branch_id in limits}
+            {each.step for each in self.past.ring if each.branch_id in limits}
             | {int(each["step"]) for each in self.saving.entries()}
         )
         listed = ", ".join(map(str, there[-8:]))
         return f"step {step} can't be gone back to" + (
-            f"; kept are the steps {listed}" if there else f": {self.history.reason}"
+            f"; kept are the steps {listed}" if there else f": {self.past.reason}"
         )
 
     def listing(self, payload: dict[str, Any], session: Session) -> dict[str, Any]:
@@ -238,23 +256,23 @@ class Rewind:
             ],
             "snapshots": [
                 {"step": each.step, "branch_id": each.branch_id, "why": each.why}
-                for each in self.history.ring
+                for each in self.past.ring
             ],
-            "snapshot_bytes": self.history.ring.size_bytes,
-            "max_bytes": self.history.ring.max_bytes,
+            "snapshot_bytes": self.past.ring.size_bytes,
+            "max_bytes": self.past.ring.max_bytes,
         }
 
     # --- whether -----------------------------------------------------------------------------
 
     def cant_undo(self) -> str | None:
         """Why nothing can be undone. Any thread."""
-        return None if self.history.last_change() else "nothing was changed yet"
+        return None if self.past.last_change() else "nothing was changed yet"
 
     def cant_go(self) -> str | None:
         """Why there is nowhere to go back to. Any thread."""
-        if len(self.history.ring) or self.session.checkpoints:
+        if len(self.past.ring) or self.session.checkpoints:
             return None
-        return self.history.reason or "no snapshot is kept"
+        return self.past.reason or "no snapshot is kept"
 
 
 def install(
@@ -293,9 +311,9 @@ def install(
         dict(snapshots) if isinstance(snapshots, Mapping) else {}
     )
     every, share = options.pop("every"), options.pop("max_share")
-    history = History(session, Ring(**options), share)
-    saving = Saving(history, _folder(session, folder), autosave_s)
-    rewind = Rewind(session, history, saving)
+    past = Past(session, Ring(**options), share)
+    saving = Saving(past, _folder(session, folder), autosave_s)
+    rewind = Rewind(session, past, saving)
     for spec in (
         ActionSpec("save_checkpoint", saving.save, "Save the state of the run", SaveArgs,
                    unavailable=saving.unavailable),
@@ -312,8 +330,8 @@ def install(
         session.actions.register(spec, replace=True)
     evaluate.install(session)
     if snapshots is not False:
-        session.before_change(history.before_change)
-        session.every(every, history.take_in_passing, name="snapshot")
+        session.before_change(past.before_change)
+        session.every(every, past.take_in_passing, name="snapshot")
     if autosave_s is not None:
         session.every(1, saving.autosave, name="autosave")
     session.on_end(partial(_release, session, rewind))
@@ -338,7 +356,7 @@ def _folder(session: Session, folder: Path | str | None) -> Path:
 def _release(session: Session, rewind: Rewind) -> None:
     """An ended run keeps no tensor alive (it may stay in a list of runs for hours)."""
     rewind.trials.give_up("the run ended before")
-    rewind.history.clear()
+    rewind.past.clear()
     with guard("releasing what was bound", session.report):
         bound = session.bound
         for held in (bound.models, bound.optimizers, bound.schedulers, bound.on_save):

@@ -39,7 +39,7 @@ def capture(generators: Mapping[str, Generator] | None = None) -> dict[str, Any]
         "numpy": _reduce(np.random.get_state(legacy=False), "NumPy's global stream"),
         "torch": torch.get_rng_state(),
     }
-    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized():
         state["cuda"] = [each.clone() for each in torch.cuda.get_rng_state_all()]
     if torch.backends.mps.is_available():
         state["mps"] = torch.mps.get_rng_state()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from it2nb.core.actions import Owed
 from it2nb.core.errors import Rejected
 from it2nb.pytorch import checkpoints
-from it2nb.pytorch.history import History
 from it2nb.pytorch.knob_state import read_knobs
+from it2nb.pytorch.past import Past, place_of
 from it2nb.pytorch.plain import Reducer
 from it2nb.pytorch.state import NOTHING_BOUND
 
@@ -25,7 +25,7 @@ class Saving:
 
     Parameters
     ----------
-    history : History
+    past : Past
         Knows the live objects.
     folder : Path
         Where the files are.
@@ -33,13 +33,13 @@ class Saving:
         Also save without being asked, every so many seconds.
     """
 
-    def __init__(self, history: History, folder: Path, autosave_s: float | None = None) -> None:
-        self.session = history.session
-        self.history = history
+    def __init__(self, past: Past, folder: Path, autosave_s: float | None = None) -> None:
+        self.session = past.session
+        self.past = past
         self.folder = folder
         self.autosave_s = autosave_s
         self._autosaves: list[Path] = []
-        self._autosaved_t = history.session.t
+        self._autosaved_t = past.session.t
 
     def save(self, payload: dict[str, Any], session: Session) -> Any:
         """Save the state of the run to one file; the result tells path, size and SHA-256."""
@@ -53,7 +53,6 @@ class Saving:
         """Save now. Training thread, at a control point."""
         session = self.session
         place = {"branch_id": session.branch_id, "round": session.round, "tag": tag}
-        name = checkpoints.file_name(session.step_count, **place)  # type: ignore[arg-type]
         meta = {
             "step": session.step_count,
             **place,
@@ -61,10 +60,10 @@ class Saving:
             "knobs": read_knobs(session),
         }
         info = checkpoints.save_live(
-            self.folder / name,
-            self.history.live(),
+            checkpoints.free_path(self.folder, session.step_count, **place),
+            self.past.live(),
             meta=meta,
-            extra=self.history.users_own(Reducer(portable=True, clone=False)),
+            extra=self.past.users_own(Reducer(portable=True, clone=False)),
         )
         entry = {
             "path": str(info.path),
@@ -72,8 +71,8 @@ class Saving:
             **place,
             "sha256": info.sha256,
             "size_bytes": info.size_bytes,
+            "kept": place_of(session),
         }
-        session.checkpoints[:] = [e for e in session.checkpoints if e["path"] != entry["path"]]
         session.checkpoints.append(entry)
         serving = session.serving
         session.emit(
@@ -88,11 +87,11 @@ class Saving:
         """Save if it is time to; called at control points."""
         if self.autosave_s is None or session.t - self._autosaved_t < self.autosave_s:
             return
-        if not self.history.live():
+        if not self.past.live():
             return
         self._autosaved_t = session.t
         path = Path(self.save_now("auto")["path"])
-        self._autosaves = [*(each for each in self._autosaves if each != path), path]
+        self._autosaves.append(path)
         while len(self._autosaves) > KEPT_AUTOSAVES:
             old = self._autosaves.pop(0)
             old.unlink(missing_ok=True)
@@ -106,13 +105,13 @@ class Saving:
         and the model tree; with its optimizer it is for us.
         """
         bound = self.session.bound
-        return bool(self.history.live()) and (
+        return bool(self.past.live()) and (
             not self.session.honours_control or bool(bound.optimizers)
         )
 
     def unavailable(self) -> str | None:
         """Why nothing can be saved or loaded; None when it can. Any thread."""
-        return None if self.history.live() or self.session.honours_control else NOTHING_BOUND
+        return None if self.past.live() or self.session.honours_control else NOTHING_BOUND
 
     def entries(self) -> list[dict[str, Any]]:
         """List the files that this session wrote in this round and that are still there."""

@@ -38,6 +38,8 @@ class Snapshot:
         Seconds since the session was made.
     is_change : bool
         Taken because somebody was about to change the run.
+    place : list of int or None
+        `Session.place` then, so that a replay finds the same state.
     """
 
     step: int
@@ -49,6 +51,7 @@ class Snapshot:
     why: str = ""
     t: float = 0.0
     is_change: bool = False
+    place: list[int] | None = None
 
     def is_finite(self) -> bool:
         """Whether no weight and no optimizer state is NaN or infinite."""

@@ -14,8 +14,8 @@ from it2nb.core.errors import Rejected
 from it2nb.core.faults import guard
 from it2nb.core.queue import ActionHandle
 from it2nb.core.serving import KnobChange, settle
-from it2nb.pytorch.history import INERT, Change, History
 from it2nb.pytorch.knob_state import KnobValues, read_knobs, write_knobs
+from it2nb.pytorch.past import INERT, Change, Past
 from it2nb.pytorch.plain import Reducer, tensors
 from it2nb.pytorch.state import Live, capture, restore
 
@@ -74,9 +74,9 @@ class Trial:
 class Trials:
     """Runs forks, one at a time. Training thread, unless a method says otherwise."""
 
-    def __init__(self, history: History) -> None:
-        self.session = history.session
-        self.history = history
+    def __init__(self, past: Past) -> None:
+        self.session = past.session
+        self.past = past
         #: By the id of a fork's request: does one update and returns metrics.
         self.step_fns: dict[str, Callable[[int], Any]] = {}
         self._trial: Trial | None = None
@@ -87,20 +87,20 @@ class Trials:
         """Why no fork can begin; None when one can. Any thread."""
         if self._trial is not None:
             return "a fork is under way"
-        if not self.step_fns and not self.history.replays:
+        if not self.step_fns and not self.past.replays:
             return NEEDS_REPLAY
         return None
 
     def begin(self, payload: dict[str, Any], session: Session) -> Any:
         """Train `steps` updates without and with the last change, then go on as if nothing was."""
-        handle, live = session.serving, self.history.live()
+        handle, live = session.serving, self.past.live()
         assert handle is not None
         step_fn = self.step_fns.pop(handle.id, None) or session.bound.step_fn
-        if step_fn is None and not self.history.replays:
+        if step_fn is None and not self.past.replays:
             raise Rejected(NEEDS_REPLAY)
         if not live:
             raise Rejected("no model was found or bound: there is nothing to fork")
-        change = self.history.last_change()
+        change = self.past.last_change()
         home = self._here(live)
         origin = home if change is None else self._origin(change)
         self._live = live
@@ -121,10 +121,10 @@ class Trials:
         if change.handle.action.type in (*INERT, "goto", "load_checkpoint"):
             raise Rejected(f"a fork compares a change of the run; the last one was {change.what}")
         kept = change.snapshot
-        if kept is None or kept not in self.history.ring:
+        if kept is None or kept not in self.past.ring:
             raise Rejected(
                 f"the state from before {change.what} is not kept: "
-                f"{self.history.reason or 'newer snapshots took its room'}"
+                f"{self.past.reason or 'newer snapshots took its room'}"
             )
         return Moment(kept.step, kept.branch_id, kept.tree, kept.knobs)
 
@@ -222,7 +222,7 @@ class Trials:
 
     def _here(self, live: Live) -> Moment:
         session = self.session
-        tree = capture(live, Reducer(portable=False, clone=True, device=self.history.ring.device))
+        tree = capture(live, Reducer(portable=False, clone=True, device=self.past.ring.device))
         return Moment(session.step_count, session.branch_id, tree, read_knobs(session))
 
     def _restore(self, moment: Moment) -> None:

@@ -84,6 +84,7 @@ _LR = torch.optim.lr_scheduler
 _SCHEDULES: dict[str, Callable[[torch.optim.Optimizer], Any]] = {
     "cosine": lambda opt: _LR.CosineAnnealingLR(opt, 40),
     "onecycle": lambda opt: _LR.OneCycleLR(opt, 0.05, total_steps=60),
+    "onecycle-long": lambda opt: _LR.OneCycleLR(opt, 0.05, total_steps=1_000_000),
     "sequential": lambda opt: _LR.SequentialLR(
         opt, [_LR.LinearLR(opt, total_iters=5), _LR.ExponentialLR(opt, 0.9)], [5]
     ),

@@ -1,4 +1,4 @@
-"""History: what a run can go back to, and the going back itself."""
+"""The past of a run: what it can go back to, and the going back itself."""
 
 from __future__ import annotations
 
@@ -38,6 +38,39 @@ DATA_GOES_ON = (
 )
 
 
+def place_of(session: Session) -> list[int]:
+    """Say where the run is; while a request is served, where that was before it."""
+    serving = session.serving
+    if serving is not None and serving.served is not None:
+        return serving.served
+    return session.place()
+
+
+def live_of(session: Session) -> Live:
+    """Name the live objects of a session by the user's names for them. Any thread."""
+    bound = session.bound
+
+    def by_name(objects: list[Any], stem: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for each in objects:
+            name = wanted = bound.names.get(id(each)) or stem
+            number = 0
+            while name in found:
+                number += 1
+                name = f"{wanted}_{number}"
+            found[name] = each
+        return found
+
+    return Live(
+        by_name(bound.models, "model"),
+        by_name(bound.optimizers, "optimizer"),
+        by_name(bound.schedulers, "scheduler"),
+        bound.scaler,
+        dict(bound.stateful),
+        dict(bound.generators),
+    )
+
+
 @dataclass(eq=False)
 class Change:
     """Somebody's intervention, with what was before it.
@@ -55,6 +88,8 @@ class Change:
         Before it; None where none was taken.
     t : float
         Seconds since the session was made.
+    place : list of int or None
+        `Session.place` then; of a gesture at its first request.
     """
 
     what: str
@@ -64,6 +99,7 @@ class Change:
     knobs: KnobValues
     snapshot: Snapshot | None
     t: float
+    place: list[int] | None = None
     _was_effective: bool = field(default=False, repr=False)
 
     def joined_by(self, handle: ActionHandle, t: float) -> None:
@@ -82,7 +118,7 @@ class Change:
         return self.handle.status in TERMINAL and not self.is_effective
 
 
-class History:
+class Past:
     """What a session can go back to. Training thread, unless a method says otherwise.
 
     Parameters
@@ -107,27 +143,7 @@ class History:
 
     def live(self) -> Live:
         """Name the live objects of the session by the user's names for them. Any thread."""
-        bound = self.session.bound
-
-        def by_name(objects: list[Any], stem: str) -> dict[str, Any]:
-            found: dict[str, Any] = {}
-            for each in objects:
-                name = wanted = bound.names.get(id(each)) or stem
-                number = 0
-                while name in found:
-                    number += 1
-                    name = f"{wanted}_{number}"
-                found[name] = each
-            return found
-
-        return Live(
-            by_name(bound.models, "model"),
-            by_name(bound.optimizers, "optimizer"),
-            by_name(bound.schedulers, "scheduler"),
-            bound.scaler,
-            dict(bound.stateful),
-            dict(bound.generators),
-        )
+        return live_of(self.session)
 
     def last_change(self) -> Change | None:
         """Return the newest change that was not undone. Any thread."""
@@ -165,10 +181,11 @@ class History:
         return self.nearest(change.step, change.branch_id)
 
     def last_good(self) -> Snapshot | None:
-        """Find the newest snapshot of this line whose weights are all finite."""
+        """Find the newest earlier snapshot of this line whose weights are all finite."""
         limits = dict(self.lineage(self.session.branch_id))
+        now = self.session.step_count
         for each in sorted(self.ring, key=lambda one: -one.step):
-            if each.step <= limits.get(each.branch_id, -1) and each.is_finite():
+            if each.step <= min(now - 1, limits.get(each.branch_id, -1)) and each.is_finite():
                 return each
         return None
 
@@ -198,6 +215,7 @@ class History:
             why,
             session.t,
             is_change,
+            place_of(session),
         )
         self.ring.add(snapshot)
         self._cost_s = session.clock.monotonic() - began
@@ -253,6 +271,7 @@ class History:
                 read_knobs(self.session),
                 snapshot,
                 t,
+                place_of(self.session),
             )
         )
 
