@@ -27,10 +27,7 @@ def steer(book: OpenNotebook) -> None:
         book.run(book.index(cell))
     panel = book.panel(book.index("loop"))
     for name, value in (("lr", "1e-3"), ("shift", "5"), ("weight_decay", "much")):
-        knob = panel.locator(f'.it2-knob[data-knob="{name}"]')
-        knob.locator("input.it2-number").fill(value)
-        knob.locator("input.it2-number").press("Enter")
-        expect(knob.locator(".it2-said")).to_be_visible()
+        expect(book.set_knob(panel, name, value)).to_be_visible()
     for cell in ("set-python", "evaluate"):
         book.run(book.index(cell))
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,6 @@ from .harness import App, OpenNotebook, chromium
 from .server import JupyterServer
 
 HERE = Path(__file__).parent
-OpenWith = Callable[..., OpenNotebook]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -80,26 +78,57 @@ def browser() -> Iterator[Browser]:
         yield running
 
 
-@pytest.fixture
-def open_notebook(jupyter: JupyterServer, browser: Browser) -> Iterator[OpenWith]:
-    """Open a notebook of these cells, or a copy of one; ends windows and kernels with the test."""
-    number = count()
+class OpenWith:
+    """Opens notebooks for one test: of some cells' code, or a copy of a file."""
 
-    def opened(
+    def __init__(self, jupyter: JupyterServer, browser: Browser, test: str) -> None:
+        self.books: list[OpenNotebook] = []
+        self._jupyter = jupyter
+        self._browser = browser
+        self._test = "".join(c if c.isalnum() else "-" for c in test)
+
+    def __call__(
+        self,
         cells: Sequence[str] | Path,
         *,
         kernel: str = "python3",
         app: App = "lab",
         size: tuple[int, int] = (1400, 1000),
     ) -> OpenNotebook:
-        test = os.environ["PYTEST_CURRENT_TEST"].partition(" ")[0].rpartition("::")[2]
-        name = "".join(c if c.isalnum() else "-" for c in test)[:60] + f"-{next(number)}"
+        name = f"{self._test}-{len(self.books)}"
         if isinstance(cells, Path):
-            jupyter.put_notebook(name, cells, kernel=kernel)
+            self._jupyter.put_notebook(name, cells, kernel=kernel)
         else:
-            jupyter.write_notebook(name, cells, kernel=kernel)
-        return stack.enter_context(OpenNotebook(jupyter, browser, name, app=app, size=size))
+            self._jupyter.write_notebook(name, cells, kernel=kernel)
+        self.books.append(OpenNotebook(self._jupyter, self._browser, name, app=app, size=size))
+        return self.books[-1]
 
+
+@pytest.fixture
+def open_notebook(
+    jupyter: JupyterServer, browser: Browser, request: pytest.FixtureRequest
+) -> Iterator[OpenWith]:
+    """Open notebooks; their windows and kernels end with the test."""
+    opener = OpenWith(jupyter, browser, request.node.name)
     with ExitStack() as stack:
         stack.callback(jupyter.end_kernels)
-        yield opened
+        yield opener
+        for book in opener.books:
+            stack.callback(book.close)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show with a failure what a person would have seen."""
+    report = yield
+    opener = getattr(item, "funcargs", {}).get("open_notebook")
+    if report.when == "call" and report.failed and isinstance(opener, OpenWith):
+        pictures = ROOT / ".cache" / "browser"
+        pictures.mkdir(parents=True, exist_ok=True)
+        for book in opener.books:
+            picture = book.screenshot(pictures / f"{book.name}.png")
+            report.sections.append((f"{book.name}, {picture}", book.told()))
+        report.sections.append(("Jupyter's log", "\n".join(opener.books[0].server.log[-30:])))
+    return report

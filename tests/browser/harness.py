@@ -202,10 +202,33 @@ class OpenNotebook:
         panel.first.wait_for()
         return panel.first
 
+    @staticmethod
+    def press(panel: Locator, action: str) -> None:
+        """Press one of a panel's buttons by its action's name, and say yes where it asks."""
+        panel.locator(f".it2-do-{action}").click()
+        if action == "stop":
+            panel.locator(".it2-drawer .it2-danger").click()
+
+    @staticmethod
+    def set_knob(panel: Locator, name: str, value: str) -> Locator:
+        """Type a value into a knob's field; return the line that says what became of it."""
+        knob = panel.locator(f'.it2-knob[data-knob="{name}"]')
+        knob.locator("input.it2-number").fill(value)
+        knob.locator("input.it2-number").press("Enter")
+        return knob.locator(".it2-said")
+
     def screenshot(self, path: Path) -> Path:
         """Write what the window shows as a PNG."""
         self.page.screenshot(path=path)
         return path
+
+    def told(self) -> str:
+        """Return every cell's state and outputs, and the console: what went wrong is in it."""
+        states = self.page.evaluate("() => window.__runs ?? {}")
+        cells = [
+            f"[{index}] {state}: {self.text(int(index))[-2000:]}" for index, state in states.items()
+        ]
+        return "\n".join([*cells, "console:", *self.console[-30:]])
 
     @property
     def foreign_requests(self) -> list[str]:

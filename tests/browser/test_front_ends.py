@@ -42,18 +42,15 @@ def pause_and_stop(book: OpenNotebook, *, busy: bool) -> None:
     expect(pill).to_have_attribute("data-status", "running")
     if busy:
         book.run(3, wait=False)
-    panel.locator(".it2-do-pause").click()
+    book.press(panel, "pause")
     expect(pill).to_have_attribute("data-status", "paused")
     if busy:
         book.wait(3)
-    lr = panel.locator('.it2-knob[data-knob="lr"]')
-    lr.locator("input.it2-number").fill("0.002")
-    lr.locator("input.it2-number").press("Enter")
-    expect(lr.locator(".it2-said")).to_contain_text("applied")
+    expect(book.set_knob(panel, "lr", "0.002")).to_contain_text("asked 0.002, applied 0.002")
 
     # The cell that waits keeps the panel alive, on kernels without subshells too.
     book.run(4, wait=False)
-    panel.locator(".it2-do-stop").click()
+    book.press(panel, "stop")
     book.wait(4)
     expect(pill).to_have_attribute("data-status", "stopped")
     assert "Error" not in "".join(book.text(index) for index in range(5))
