@@ -55,6 +55,8 @@ class Bridge:
         server's idle culler away from a run that trains in the background.
     also : callable, optional
         Called with the run's status on the sender's thread, at each turn.
+    source : str
+        The entry through which requests come: the panel, or the page over HTTP.
     """
 
     def __init__(
@@ -65,8 +67,10 @@ class Bridge:
         variable: str = "it2nb.current()",
         heartbeat_s: float | None = 5.0,
         also: Callable[[str], float | None] | None = None,
+        source: str = "panel",
     ) -> None:
         self._session = session
+        self._source = source
         self._send = send
         self._heartbeat_s = heartbeat_s
         self._also = also
@@ -99,7 +103,7 @@ class Bridge:
             self._note_thread()
             if isinstance(request, Submit):
                 # At once, on this thread: the sender may be busy with a curve.
-                self._submitted.append(self._session.submit(request.action, source="panel"))
+                self._submitted.append(self._session.submit(request.action, source=self._source))
             self._mail.append(request)
         self._sender.wake()
 
