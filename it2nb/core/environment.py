@@ -53,7 +53,7 @@ def environment(*, seed: int | None = None, folder: Path | None = None) -> dict[
 def packages() -> dict[str, str]:
     """Return name and version of every loaded package that has one, sorted; not the stdlib."""
     found = {}
-    for name, module in sorted(sys.modules.items()):
+    for name, module in sorted(sys.modules.copy().items()):  # others import meanwhile
         if "." in name or name.startswith("_") or name in sys.stdlib_module_names:
             continue
         # A lazy module's __getattr__ may import half the world: read what is there already.
