@@ -12,16 +12,25 @@ from typing import TYPE_CHECKING, Any
 from it2nb._version import __version__
 
 if TYPE_CHECKING:
-    from it2nb.core.control import StepControl, StopTraining
-    from it2nb.core.errors import It2nbError, Rejected
-    from it2nb.core.goals import Accuracy, AverageReward, Goal, ValidationLoss
-    from it2nb.core.knobs import Knob
-    from it2nb.core.lifetime import current, runs
-    from it2nb.core.opened import open
-    from it2nb.core.policy import Policy
-    from it2nb.core.wire import Action, ActionResult, Event
-    from it2nb.notebook.panel import Panel
-    from it2nb.session import TrainingSession
+    from it2nb.core.control import StepControl as StepControl
+    from it2nb.core.control import StopTraining as StopTraining
+    from it2nb.core.errors import It2nbError as It2nbError
+    from it2nb.core.errors import Rejected as Rejected
+    from it2nb.core.goals import Accuracy as Accuracy
+    from it2nb.core.goals import AverageReward as AverageReward
+    from it2nb.core.goals import Goal as Goal
+    from it2nb.core.goals import ValidationLoss as ValidationLoss
+    from it2nb.core.knobs import Knob as Knob
+    from it2nb.core.lifetime import current as current
+    from it2nb.core.lifetime import runs as runs
+    from it2nb.core.opened import open as open
+    from it2nb.core.policy import Policy as Policy
+    from it2nb.core.replay import replay as replay
+    from it2nb.core.wire import Action as Action
+    from it2nb.core.wire import ActionResult as ActionResult
+    from it2nb.core.wire import Event as Event
+    from it2nb.notebook.panel import Panel as Panel
+    from it2nb.session import TrainingSession as TrainingSession
 
 #: Public name: the module that defines it.
 _HOMES = {
@@ -42,6 +51,7 @@ _HOMES = {
     "ValidationLoss": "it2nb.core.goals",
     "current": "it2nb.core.lifetime",
     "open": "it2nb.core.opened",
+    "replay": "it2nb.core.replay",
     "runs": "it2nb.core.lifetime",
 }
 
