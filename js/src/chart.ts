@@ -41,7 +41,6 @@ export interface PlotEvent {
 export interface Plotly {
   react(div: ChartDiv, data: Trace[], layout: Layout, config: Layout): Promise<unknown>;
   purge(div: ChartDiv): void;
-  Plots: { resize(div: ChartDiv): Promise<unknown> | undefined };
 }
 
 /** Plotly reads a little HTML in its texts: names are escaped, so that text stays text. */

@@ -2,16 +2,21 @@
 
 import type { ChartDiv, Plotly } from "./chart";
 import { h, setAttribute, setText, show } from "./dom";
-import { figureOf, type Look, readColors } from "./figure";
+import { type Figure, figureOf, type Look, readColors, strokesOf } from "./figure";
 import { latestText } from "./numbers";
 import { type Line, lineOf, type Series } from "./series";
 import type { Store } from "./store";
+import { fits, MARGIN, pathOf } from "./strokes";
 import type { Curve, Latest, WindowAsk } from "./wire";
 
 /** Share of the page's main thread that drawing may take. */
-const SHARE = 0.06;
-const SLOWEST_MS = 2_000;
-const FASTEST_MS = 120;
+const SHARE = 0.05;
+/** What may be spent at once after a rest. */
+const SAVED_MS = 150;
+/** Between two drawings of a plot by Plotly because its curve has grown, as a multiple of one. */
+const REST = 50;
+/** Between two rounds. */
+const ROUND_MS = 180;
 const POINTS = 2_000;
 const SMOOTHING = [0, 0.6, 0.9, 0.97, 0.99];
 
@@ -41,7 +46,8 @@ export class Curves {
   #visible = true;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #frame = 0;
-  #costMs = 4;
+  #purseMs = SAVED_MS;
+  #paidAt = performance.now();
   #dirty = new Set<Plot>();
   #lastRound = 0;
 
@@ -80,9 +86,14 @@ export class Curves {
     const fresh = before === null || before.watch !== store.watch;
     if (fresh) this.#arrange(store.watch);
     for (const [name, plot] of this.#byName) plot.latest(store.head.metrics[name]);
-    const marks = before?.marks !== store.marks || before?.branches !== store.branches;
+    const whole =
+      fresh ||
+      before?.marks !== store.marks ||
+      before?.branches !== store.branches ||
+      before?.head.status !== store.head.status;
     for (const [name, plot] of this.#byName) {
-      if (fresh || marks || changed.has(name)) this.#dirty.add(plot);
+      if (whole) plot.invalidate();
+      if (whole || changed.has(name)) this.#dirty.add(plot);
     }
     this.#refine(false);
     this.#schedule();
@@ -97,6 +108,7 @@ export class Curves {
     }
     for (const [name, plot] of this.#byName) {
       plot.zoomed = lines.get(name) ?? [];
+      plot.invalidate();
       this.#dirty.add(plot);
     }
     this.#schedule();
@@ -151,6 +163,11 @@ export class Curves {
       const plot = new Plot(name, {
         zoom: (range) => this.#zoom(range),
         select: (seq) => this.hands.select(seq),
+        redraw: (one) => {
+          one.invalidate();
+          this.#dirty.add(one);
+          this.#schedule();
+        },
       });
       this.#byName.set(name, plot);
     }
@@ -199,7 +216,7 @@ export class Curves {
 
   #watchSurroundings(): void {
     const size = new ResizeObserver(() => {
-      for (const plot of this.#byName.values()) plot.resize(this.#plotly);
+      for (const plot of this.#byName.values()) plot.resize();
     });
     size.observe(this.#plots);
     const seen = new IntersectionObserver((entries) => {
@@ -233,9 +250,12 @@ export class Curves {
   #redraw(): void {
     for (const plot of this.#byName.values()) {
       plot.colors = null;
+      plot.invalidate();
       this.#dirty.add(plot);
     }
     this.#lastRound = 0;
+    // What a person asked for is drawn at once.
+    this.#purseMs = SAVED_MS;
     this.#schedule();
   }
 
@@ -274,20 +294,24 @@ export class Curves {
 
   // ------------------------------------------------------------------------------ drawing
 
-  /** One plot a frame, and a pause after each round that is long enough for its cost. */
+  /** One plot a frame, as long as there is time to spend; what it cost is paid off first. */
   #schedule(): void {
     if (this.#dirty.size === 0 || this.#timer !== undefined || this.#frame !== 0) return;
     if (this.#plotly === null || !this.#visible || this.signal.aborted) return;
-    const pause = Math.min(
-      SLOWEST_MS,
-      Math.max(FASTEST_MS, (this.#costMs * this.#byName.size) / SHARE),
-    );
-    const wait = Math.max(0, this.#lastRound + pause - performance.now());
+    const now = performance.now();
+    this.#earn(now);
+    const debt = Math.max(0, -this.#purseMs) / SHARE;
+    const wait = Math.max(0, debt, this.#lastRound + ROUND_MS - now);
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
       this.#lastRound = performance.now();
       this.#drawNext([...this.#dirty]);
     }, wait);
+  }
+
+  #earn(now: number): void {
+    this.#purseMs = Math.min(SAVED_MS, this.#purseMs + (now - this.#paidAt) * SHARE);
+    this.#paidAt = now;
   }
 
   #drawNext(round: Plot[]): void {
@@ -298,9 +322,11 @@ export class Curves {
         this.#dirty.delete(plot);
         const began = performance.now();
         plot.draw(this.#plotly, this.series, this.#store, this.#look);
-        this.#costMs = 0.8 * this.#costMs + 0.2 * (performance.now() - began);
+        const now = performance.now();
+        this.#earn(now);
+        this.#purseMs -= now - began;
       }
-      if (round.length > 0) this.#drawNext(round);
+      if (round.length > 0 && this.#purseMs > 0) this.#drawNext(round);
       else this.#schedule();
     });
   }
@@ -321,6 +347,7 @@ function chip(text: string, hint: string): HTMLButtonElement {
 interface PlotHands {
   zoom(range: [number, number] | null): void;
   select(seq: number | null): void;
+  redraw(plot: Plot): void;
 }
 
 class Plot {
@@ -332,6 +359,9 @@ class Plot {
   #value = h("span", { class: "it2-mono it2-latest" });
   #wired = false;
   #width = 0;
+  #figure: Figure | null = null;
+  #points = 0;
+  #restUntil = 0;
 
   constructor(
     private readonly name: string,
@@ -355,13 +385,58 @@ class Plot {
     setAttribute(this.#div, "aria-label", `Curve of ${this.name}, ${latestText(latest)}${step}`);
   }
 
+  /** Have Plotly draw it all the next time. */
+  invalidate(): void {
+    this.#figure = null;
+  }
+
   draw(plotly: Plotly, series: Series, store: Store, look: Look): void {
     this.colors ??= readColors(this.#div);
     const lines = this.zoomed ?? series.lines(this.name);
+    if (this.#stroke(lines, store, look)) return;
     const width = this.#div.clientWidth;
-    const { data, layout, config } = figureOf(lines, store, look, this.colors, width);
+    this.#figure = figureOf(lines, store, look, this.colors, width);
+    const { data, layout, config } = this.#figure;
+    this.#points = lines.reduce((sum, line) => sum + line.steps.length, 0);
+    const began = performance.now();
     plotly.react(this.#div, data, layout, config);
-    if (this.#wired) return;
+    const now = performance.now();
+    this.#restUntil = now + REST * (now - began);
+    if (!this.#wired) this.#wire();
+  }
+
+  /** Let the lines grow inside of the axes that are there; false where that can't be. */
+  #stroke(lines: readonly Line[], store: Store, look: Look): boolean {
+    const figure = this.#figure;
+    // What the pointer reads is Plotly's own copy of the numbers: under it, all is drawn.
+    if (figure === null || this.colors === null || this.#div.matches(":hover")) return false;
+    const traces = strokesOf(lines, store, look, this.colors);
+    const points = lines.reduce((sum, line) => sum + line.steps.length, 0);
+    const added = points - this.#points;
+    // Fewer than before: the line was thinned, or replaced by a snapshot.
+    const from = added >= 0 ? added + 2 : points;
+    if (traces.length !== figure.strokes) return false;
+    // A curve that leaves its axes is cut off there for a moment, rather than drawn too often.
+    const rests = performance.now() < this.#restUntil;
+    if (!rests && !fits(traces, figure.frame, from)) return false;
+    // The marks have a layer of their own, over the second y axis.
+    const layers = [...this.#div.querySelectorAll(".scatterlayer")];
+    const groups = layers.find((each) => each.closest(".xy2") === null)?.children ?? [];
+    const width = this.#div.clientWidth - MARGIN.l - MARGIN.r;
+    const height = this.#div.clientHeight - MARGIN.t - MARGIN.b;
+    const paths = traces.map((_, at) => [...(groups[at]?.querySelectorAll("path.js-line") ?? [])]);
+    if (paths.some((each) => each.length === 0)) return false;
+    traces.forEach((trace, at) => {
+      const [path, ...others] = paths[at] as [Element, ...Element[]];
+      path.setAttribute("d", pathOf(trace, figure.frame, width, height));
+      // Where a line has holes Plotly has a path for each stretch; ours holds them all.
+      for (const other of others) other.setAttribute("d", "M0,0");
+    });
+    this.#points = points;
+    return true;
+  }
+
+  #wire(): void {
     this.#wired = true;
     this.#div.on?.("plotly_relayout", (event) => {
       const [lo, hi] = [event["xaxis.range[0]"], event["xaxis.range[1]"]];
@@ -370,22 +445,22 @@ class Plot {
     });
     this.#div.on?.("plotly_doubleclick", () => this.hands.zoom(null));
     this.#div.on?.("plotly_click", (event) => {
-      const seq = event.points
-        ?.map((point) => point.customdata)
-        .find((each) => typeof each === "number");
+      const codes = event.points?.map((point) => point.customdata) ?? [];
+      const seq = codes.find((each) => typeof each === "number");
       if (typeof seq === "number") this.hands.select(seq);
     });
     this.#div.on?.("plotly_clickannotation", (event) => {
       const seq = Number(event.annotation?.name);
       if (Number.isFinite(seq)) this.hands.select(seq);
     });
+    this.#div.addEventListener("pointerenter", () => this.hands.redraw(this));
   }
 
-  resize(plotly: Plotly | null): void {
+  resize(): void {
     const width = this.#div.clientWidth;
-    if (plotly === null || !this.#wired || width === 0 || width === this.#width) return;
+    if (!this.#wired || width === 0 || width === this.#width) return;
     this.#width = width;
-    void plotly.Plots.resize(this.#div);
+    this.hands.redraw(this);
   }
 
   close(plotly: Plotly | null): void {

@@ -2,7 +2,8 @@
 
 import { type Layout, plain, type Trace } from "./chart";
 import { type Line, smooth } from "./series";
-import type { Store } from "./store";
+import { isOver, type Store } from "./store";
+import { type Frame, frameOf, MARGIN } from "./strokes";
 import type { Mark } from "./wire";
 
 export interface Look {
@@ -53,20 +54,41 @@ export function readColors(element: Element): Colors {
   return colors;
 }
 
+export interface Figure {
+  /** The lines first, in the order in which Plotly draws them. */
+  data: Trace[];
+  /** How many of these are lines. */
+  strokes: number;
+  layout: Layout;
+  config: Layout;
+  frame: Frame;
+}
+
+/** What is drawn as lines, the cheap part: it is renewed more often than the rest. */
+export function strokesOf(
+  lines: readonly Line[],
+  store: Pick<Store, "head">,
+  look: Look,
+  colors: Colors,
+): Trace[] {
+  return lines.flatMap((line) => {
+    const live = line.branch === store.head.branch_id && line.round === store.head.round;
+    return tracesOf(line, live, look, colors);
+  });
+}
+
 export function figureOf(
   lines: readonly Line[],
   store: Pick<Store, "head" | "marks">,
   look: Look,
   colors: Colors,
   width: number,
-): { data: Trace[]; layout: Layout; config: Layout } {
-  const data: Trace[] = [];
+): Figure {
+  const data = strokesOf(lines, store, look, colors);
+  const strokes = data.length;
+  const frame = frameOf(data, look.log, look.zoom, !isOver(store));
   const odd: { x: number[]; y: number[]; text: string[] } = { x: [], y: [], text: [] };
-  for (const line of lines) {
-    const live = line.branch === store.head.branch_id && line.round === store.head.round;
-    data.push(...tracesOf(line, live, look, colors));
-    collectOdd(line, look, odd);
-  }
+  for (const line of lines) collectOdd(line, look, odd);
   if (odd.x.length > 0) {
     data.push({
       type: "scatter",
@@ -85,7 +107,8 @@ export function figureOf(
   }
   const marks = marksIn(store, look);
   if (marks.length > 0) data.push(markTrace(marks, look, colors));
-  return { data, layout: layoutOf(marks, lines, look, colors, width), config: CONFIG };
+  const layout = layoutOf(marks, frame, look, colors, width);
+  return { data, strokes, layout, config: CONFIG, frame };
 }
 
 function tracesOf(line: Line, live: boolean, look: Look, colors: Colors): Trace[] {
@@ -180,7 +203,7 @@ function markTrace(marks: readonly Mark[], look: Look, colors: Colors): Trace {
 
 function layoutOf(
   marks: readonly Mark[],
-  lines: readonly Line[],
+  frame: Frame,
   look: Look,
   colors: Colors,
   width: number,
@@ -196,7 +219,7 @@ function layoutOf(
   };
   return {
     autosize: true,
-    margin: { l: 46, r: 8, t: 14, b: 20 },
+    margin: MARGIN,
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: colors.font, size: 11, color: colors.text },
@@ -210,24 +233,23 @@ function layoutOf(
       align: "left",
     },
     dragmode: "zoom",
-    uirevision: "it2",
     xaxis: {
       ...axis,
-      ...(look.zoom === null ? { autorange: true } : { range: [...look.zoom], autorange: false }),
-      rangemode: "normal",
+      range: [...frame.x],
+      autorange: false,
       nticks: Math.max(3, Math.floor(width / 90)),
       tickformat: look.axis === "step" ? ",~r" : "~r",
       ticksuffix: look.axis === "step" ? "" : " s",
     },
     yaxis: {
       ...axis,
-      autorange: true,
+      range: [...frame.y],
+      autorange: false,
       type: look.log ? "log" : "linear",
       fixedrange: true,
       nticks: 5,
       exponentformat: "e",
       tickformat: look.log ? "~g" : "",
-      ...(look.log ? { dtick: undefined } : {}),
     },
     yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
     shapes: marks.map((mark) => {
@@ -248,7 +270,7 @@ function layoutOf(
         },
       };
     }),
-    annotations: labelled(marks, lines, look, width).map(({ mark, left }) => ({
+    annotations: labelled(marks, frame, look, width).map(({ mark, left }) => ({
       name: String(mark.seq),
       x: x(mark),
       y: 1,
@@ -276,18 +298,9 @@ interface Label {
 }
 
 /** The marks whose labels have room, the chosen and then the newest one first. */
-function labelled(
-  marks: readonly Mark[],
-  lines: readonly Line[],
-  look: Look,
-  width: number,
-): Label[] {
-  const xs = lines.flatMap((line) => {
-    const column = look.axis === "step" ? line.steps : line.times;
-    return [column[0] ?? 0, column.at(-1) ?? 0];
-  });
-  const [low, high] = look.zoom ?? [Math.min(...xs), Math.max(...xs)];
-  const inner = Math.max(1, width - 54);
+function labelled(marks: readonly Mark[], frame: Frame, look: Look, width: number): Label[] {
+  const [low, high] = frame.x;
+  const inner = Math.max(1, width - MARGIN.l - MARGIN.r);
   const px = (mark: Mark) =>
     ((look.axis === "step" ? mark.step : mark.t) - low) * (inner / Math.max(1e-9, high - low));
   const taken: [number, number][] = [];

@@ -144,6 +144,8 @@ export class Session {
   }
 }
 
+const CONTROLS = ["knobs", "knobNames", "actions", "asks", "said", "connected"] as const;
+
 class View {
   readonly curves: Curves;
   #root: HTMLElement;
@@ -152,6 +154,7 @@ class View {
   #knobs: Knobs;
   #journal: JournalView;
   #live = false;
+  #last: Store | null = null;
 
   constructor(session: Session, parent: HTMLElement, signal: AbortSignal) {
     const { channel } = session;
@@ -195,8 +198,18 @@ class View {
     setAttribute(this.#root, "data-status", store.head.status);
     setAttribute(this.#root, "data-stale", store.synced ? null : "");
     this.#status.update(store, now);
-    this.#actions.update(store, now);
-    this.#knobs.update(store, now);
+    const last = this.#last;
+    this.#last = store;
+    // Most batches bring numbers alone; waiting requests are told by the time that passes.
+    const controls =
+      last === null ||
+      CONTROLS.some((part) => last[part] !== store[part]) ||
+      last.head.status !== store.head.status ||
+      Object.keys(store.asks).length > 0;
+    if (controls) {
+      this.#actions.update(store, now);
+      this.#knobs.update(store, now);
+    }
     this.curves.update(store, changed);
     this.#journal.update(store.rows, store.marks, store.variable);
   }

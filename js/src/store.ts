@@ -253,7 +253,7 @@ function mergeMarks(have: Mark[], more: Mark[]): Mark[] {
   return [...have, ...more.filter((mark) => !known.has(mark.seq))].slice(-MOST_MARKS);
 }
 
-export function isOver(store: Store): boolean {
+export function isOver(store: Pick<Store, "head">): boolean {
   const { status } = store.head;
   return status === "stopped" || status === "finished" || status === "failed";
 }
