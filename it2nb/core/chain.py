@@ -1,0 +1,198 @@
+"""The journal's lines: one JSON object each, and the hashes that chain them.
+
+A row::
+
+    {"v":2,"seq":7,"type":"note","ts":…,"t":…,"step":…,"branch_id":0,"round":0,"source":null,
+     "action_id":null,"payload":{…},"prev":"<64 hex>","hash":"<64 hex>"}
+
+A pack holds consecutive metrics events of the same names, branch and round in columns; its
+`seq` is the first and the last of them, `epoch` the Unix time at t = 0::
+
+    {"v":2,"seq":[8,10],"type":"metrics","epoch":…,"branch_id":0,"round":0,"step":[1,2,3],
+     "t":[…],"columns":{"loss":[…]},"nonfinite":{"loss":{"2":"nan"}},"prev":…,"hash":…}
+
+`hash` is the SHA-256 of the line's bytes before ``,"hash":``, which hold `prev`, the hash of the
+line before. So no byte can change, and no line can come, go or move, without breaking the chain;
+only the end can be cut off, and that is found against an anchor, the hash of the last line.
+
+A line's *stem* is what stands before ``,"prev":``: the event as it travels, without its brace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from it2nb.core.wire import kind_of, restore, strict
+
+#: What the first line has as `prev`.
+GENESIS = b"0" * 64
+#: Steps of one pack, at most.
+PACK = 1024
+
+# Whatever is not plain JSON goes through `strict`, so that all paths write the same.
+_PLAIN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+_PLAIN |= orjson.OPT_PASSTHROUGH_SUBCLASS
+
+_PREV = b',"prev":"'
+_HASH = b',"hash":"'
+_END = b'"}'
+#: Bytes of ``,"hash":"…"}``, and of ``,"prev":"…"``.
+HASH_SIZE = len(_HASH) + 64 + len(_END)
+PREV_SIZE = len(_PREV) + 64 + 1
+
+
+def row_stem(
+    seq: int,
+    type: str,
+    payload: Mapping[str, Any],
+    ts: float,
+    t: float,
+    step: int,
+    branch_id: int,
+    round: int,
+    source: str | None,
+    action_id: str | None,
+) -> bytes:
+    """Write one event as strict JSON, in the form in which it travels, but for its last brace."""
+    row: dict[str, Any] = {
+        "v": 2, "seq": seq, "type": type, "ts": ts, "t": t, "step": step,
+        "branch_id": branch_id, "round": round, "source": source, "action_id": action_id,
+        "payload": payload,
+    }  # fmt: skip
+    try:
+        # The slice is a copy of the right size. orjson's own buffers are larger, and keeping
+        # them costs four times as long as writing them.
+        stem = orjson.dumps(row, option=_PLAIN)[:-1]
+    except TypeError:  # arrays, tensors, enums, keys that are no text, numbers beyond 64 bits
+        return _strict_stem(row)
+    # orjson writes null for NaN and infinities, as for None.
+    if b"null" in stem and _is_odd(payload):
+        return _strict_stem(row)
+    return stem
+
+
+def _strict_stem(row: dict[str, Any]) -> bytes:
+    payload, nonfinite = strict(row.pop("payload"))
+    row = strict(row)[0]
+    row["payload"] = payload if isinstance(payload, dict) else {"value": payload}
+    if nonfinite:
+        row["nonfinite"] = nonfinite
+    return orjson.dumps(row)[:-1]
+
+
+def _is_odd(value: Any) -> bool:
+    """Whether a NaN or an infinity is somewhere inside a dict, list or tuple."""
+    # Exact types: orjson took nothing else. Spelled out, since every request passes here.
+    for each in value.values() if type(value) is dict else value:
+        kind = type(each)
+        if kind is str or each is None:
+            continue
+        if kind is float:
+            if each - each != 0.0:
+                return True
+        elif (kind is dict or kind is list or kind is tuple) and _is_odd(each):
+            return True
+    return False
+
+
+def event_json(
+    seq: int, epoch: float, names: tuple[str, ...], round: int, branch_id: int, row: list[float]
+) -> bytes:
+    """Write one metrics event by itself, as it travels; in the file it lies in a pack."""
+    payload = dict(zip(names, row[2:], strict=True))
+    stem = row_stem(
+        seq, "metrics", payload, epoch + row[1], row[1], int(row[0]), branch_id, round, None, None
+    )
+    return whole(stem)
+
+
+def pack_stem(
+    seq: int,
+    epoch: float,
+    names: tuple[str, ...],
+    round: int,
+    branch_id: int,
+    rows: NDArray[np.float64],
+) -> bytes:
+    """Write consecutive metrics events as one stem. Rows: step, t, values; at most `PACK`."""
+    columns = {name: np.ascontiguousarray(rows[:, 2 + index]) for index, name in enumerate(names)}
+    pack: dict[str, Any] = {
+        "v": 2, "seq": [seq, seq + len(rows) - 1], "type": "metrics", "epoch": epoch,
+        "branch_id": branch_id, "round": round,
+        "step": rows[:, 0].astype(np.int64), "t": np.ascontiguousarray(rows[:, 1]),
+        "columns": columns,
+    }  # fmt: skip
+    nonfinite = {
+        name: {str(at): kind_of(column[at]) for at in np.flatnonzero(~np.isfinite(column))}
+        for name, column in columns.items()
+        if not np.isfinite(column).all()
+    }
+    if nonfinite:
+        pack["nonfinite"] = nonfinite
+    return orjson.dumps(pack, option=orjson.OPT_SERIALIZE_NUMPY)[:-1]
+
+
+def link(stem: bytes, prev: bytes) -> tuple[bytes, bytes]:
+    """Make a line of the file from a stem; return it with its hash."""
+    head = b'%b,"prev":"%b"' % (stem, prev)
+    digest = sha256(head).hexdigest().encode()
+    return b'%b,"hash":"%b"}\n' % (head, digest), digest
+
+
+def unlink(line: bytes, prev: bytes) -> tuple[bytes, bytes]:
+    """Check a line, without its newline, against the hash before it; return stem and hash.
+
+    Raises
+    ------
+    ValueError
+        With what is wrong.
+    """
+    if len(line) < HASH_SIZE + PREV_SIZE + 2:
+        raise ValueError("it is no journal line")
+    head, tail = line[:-HASH_SIZE], line[-HASH_SIZE:]
+    found = tail[len(_HASH) : -len(_END)]
+    if tail[: len(_HASH)] != _HASH or tail[-len(_END) :] != _END:
+        raise ValueError("it does not end with its hash")
+    if sha256(head).hexdigest().encode() != found:
+        raise ValueError("its bytes are not what was written")
+    if head[-PREV_SIZE:] != b"".join((_PREV, prev, b'"')):
+        raise ValueError("it does not follow the line before it")
+    return head[:-PREV_SIZE], found
+
+
+def whole(stem: bytes) -> bytes:
+    """Return the JSON object that a stem begins."""
+    return stem + b"}"
+
+
+def payload_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the payload of a parsed row, its non-finite numbers put back."""
+    payload: dict[str, Any] = restore(row["payload"], row.get("nonfinite"))
+    return payload
+
+
+def pack_rows(pack: Mapping[str, Any]) -> NDArray[np.float64]:
+    """Return the rows of a parsed pack: step, t, values.
+
+    Raises
+    ------
+    ValueError
+        If its columns are not equally long.
+    """
+    first, last = pack["seq"]
+    columns = [pack["step"], pack["t"], *pack["columns"].values()]
+    rows = np.empty((last - first + 1, len(columns)))
+    for index, column in enumerate(columns):
+        # None becomes NaN; infinities are put in below.
+        rows[:, index] = np.array(column, np.float64)
+    for name, places in pack.get("nonfinite", {}).items():
+        index = 2 + list(pack["columns"]).index(name)
+        for at, kind in places.items():
+            rows[int(at), index] = float(kind)
+    return rows

@@ -1,0 +1,64 @@
+"""Frames to files that other programs read: CSV and Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from it2nb.core.errors import require
+from it2nb.core.wire import restore, strict
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
+    """Write a frame as CSV; values that are no plain text or number stand as JSON."""
+    target = Path(path)
+    _flat(frame, keep_scalars=True).to_csv(target, index=False)
+    return target
+
+
+def write_parquet(frame: pd.DataFrame, path: str | Path) -> Path:
+    """Write a frame as Parquet; columns of mixed values stand as JSON text.
+
+    Raises
+    ------
+    MissingDependency
+        Without pyarrow.
+    """
+    require("pyarrow", extra="parquet", feature="writing Parquet")
+    target = Path(path)
+    _flat(frame, keep_scalars=False).to_parquet(target, index=False)
+    return target
+
+
+def _flat(frame: pd.DataFrame, *, keep_scalars: bool) -> pd.DataFrame:
+    flat = frame.copy()
+    for name in frame.select_dtypes("object").columns:
+        flat[name] = [_cell(value, keep_scalars) for value in frame[name]]
+    return flat
+
+
+def _cell(value: Any, keep_scalars: bool) -> Any:
+    if keep_scalars and not isinstance(value, (dict, list)):
+        return value
+    if value is None:
+        return None
+    plain, odd = strict(value)
+    if odd:
+        # JSON has no NaN; a reader of this cell is a person or a script, and text says it.
+        plain = _told(restore(plain, odd))
+    return orjson.dumps(plain).decode()
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, float) and value - value != 0.0:
+        return repr(value)
+    if isinstance(value, dict):
+        return {key: _told(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_told(each) for each in value]
+    return value

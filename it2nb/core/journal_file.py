@@ -1,0 +1,121 @@
+"""The file of a journal: one writer, whole lines only."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+from types import ModuleType
+
+from it2nb.core.errors import JournalError
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ModuleNotFoundError:  # Windows: no advisory locks, and nothing else to take
+    fcntl = None
+
+
+class JournalFile:
+    """An append-only file, held by one writer. Its owner's lock stands around every method.
+
+    Parameters
+    ----------
+    path : Path
+        Made if it is not there, with its folders.
+
+    Raises
+    ------
+    JournalError
+        If the file can't be opened, or another writer holds it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._torn = False
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd: int | None = os.open(path, flags, 0o666)
+        except OSError as err:
+            raise JournalError(
+                f"the journal {str(path)!r} can't be opened ({err.strerror}); name another "
+                f"directory=..., or directory=None to keep the journal in memory"
+            ) from err
+        self._lock()
+
+    def _lock(self) -> None:
+        # flock belongs to the open file: a reader in this process that closes the same file
+        # does not drop it, as it would drop a POSIX record lock.
+        assert self._fd is not None
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as err:
+            if err.errno not in (errno.EACCES, errno.EAGAIN):
+                return  # a file system without locks: the best that there is
+            os.close(self._fd)
+            self._fd = None
+            raise JournalError(
+                f"the journal {str(self.path)!r} is being written by another session; read it "
+                f"with it2nb.open(...), or give this run another run_id"
+            ) from err
+
+    def size(self) -> int:
+        """Bytes of the file."""
+        assert self._fd is not None
+        return os.fstat(self._fd).st_size
+
+    def is_gone(self) -> bool:
+        """Whether somebody deleted the file."""
+        assert self._fd is not None
+        return os.fstat(self._fd).st_nlink == 0
+
+    def write(self, data: bytes, size: int) -> None:
+        """Append whole lines; the file has `size` bytes of whole lines before.
+
+        Raises
+        ------
+        OSError
+            If the disk refuses. The file is then cut back to `size`, now or, if even that
+            fails, before the next write.
+        """
+        if self._fd is None:
+            raise OSError(errno.EBADF, "the file is closed")
+        if self._torn:
+            self.cut(size)
+        done = 0
+        try:
+            while done < len(data):
+                count = os.write(self._fd, data[done:] if done else data)
+                if count <= 0:
+                    raise OSError(errno.EIO, "the disk takes nothing")
+                done += count
+        except OSError:
+            # How much of it arrived is not known: a failed write may have written.
+            with contextlib.suppress(OSError):
+                self.cut(size)
+            raise
+
+    def cut(self, size: int) -> None:
+        """Cut the file back to `size` bytes; if that fails, the next write tries again."""
+        assert self._fd is not None
+        self._torn = True
+        os.ftruncate(self._fd, size)
+        self._torn = False
+
+    def close(self) -> None:
+        """Close the file and so give the lock back; idempotent."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def abandon(self) -> None:
+        """Let go in a forked child: the parent goes on writing and keeps its lock."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            # Closing a copy of the descriptor leaves the parent's lock in force.
+            with contextlib.suppress(OSError):
+                os.close(fd)

@@ -1,0 +1,103 @@
+"""A journal read from its file, without its run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from it2nb.core.chain import pack_rows
+from it2nb.core.errors import JournalDamaged
+from it2nb.core.history import History
+from it2nb.core.metrics import MetricStore
+from it2nb.core.verify import VerifyReport, checked, file_of, verify_file
+from it2nb.core.walk import Line, Walk
+
+
+def open(path: str | Path) -> OpenedJournal:
+    """Read a journal file, whether its run is over or goes on. Changes nothing. Any thread.
+
+    Parameters
+    ----------
+    path : str or Path
+        ``journal.jsonl``, or the folder of the run.
+
+    Returns
+    -------
+    OpenedJournal
+        With the read methods of the live one: `frame`, `requests`, `metrics`, `since`...
+
+    Raises
+    ------
+    JournalError
+        If it can't be read.
+    JournalDamaged
+        If a line is not what was written; names the seq. An unfinished last line is left out.
+    """
+    return OpenedJournal(path)
+
+
+class OpenedJournal(History):
+    """The events of a journal file, as it was when it was opened.
+
+    Attributes
+    ----------
+    path : Path
+    metrics : MetricStore
+    is_sealed : bool
+        Whether the run was finished.
+    torn_bytes : int
+        Of an unfinished last line, which was left out.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = file_of(path)
+        super().__init__(MetricStore(), self.path.absolute().parent.name)
+        walk = Walk(self.path)
+        for line in walk:
+            load(self, line)
+        self._head = walk.next_seq
+        self._anchor = walk.hash.decode()
+        self.is_sealed = walk.is_sealed
+        self.torn_bytes = walk.torn
+
+    def _extent(self) -> tuple[int, int]:
+        return self._head, len(self._stems)
+
+    def anchor(self) -> str:
+        """Return the hash of the last line."""
+        return self._anchor
+
+    def verify(self, anchor: str | None = None) -> VerifyReport:
+        """Check the file again, as it is now.
+
+        Raises
+        ------
+        JournalDamaged
+            If it is not what was written, or lacks the line of the anchor.
+        """
+        return checked(verify_file(self.path, anchor))
+
+    def __repr__(self) -> str:
+        return f"<OpenedJournal {str(self.path)!r}, {len(self)} events>"
+
+
+def load(history: History, line: Line) -> None:
+    """Take a line of a file into a history."""
+    row = line.row
+    if row["type"] != "metrics" or isinstance(row["seq"], int):
+        history.take_line(line.first, str(row["type"]), line.stem)
+        return
+    try:
+        _load_pack(history, row)
+    except (ValueError, KeyError, TypeError, IndexError) as err:
+        raise JournalDamaged(f"the pack of seq {line.first} makes no sense: {err}") from err
+
+
+def _load_pack(history: History, pack: dict[str, Any]) -> None:
+    history.take_rows(
+        tuple(pack["columns"]),
+        pack_rows(pack),
+        epoch=float(pack["epoch"]),
+        branch_id=int(pack["branch_id"]),
+        round=int(pack["round"]),
+    )

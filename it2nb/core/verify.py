@@ -1,0 +1,109 @@
+"""Checking a journal file from the first byte to the last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from it2nb.core.errors import JournalDamaged
+from it2nb.core.walk import Walk
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """What a check of a journal file found.
+
+    Attributes
+    ----------
+    ok : bool
+        Every line is what was written, in order, and the anchor was found if one was given.
+    events : int
+        Events in the intact part.
+    seq : int or None
+        The first broken one.
+    reason : str
+        What is wrong, or what is worth knowing of an intact file.
+    head : str
+        Hash of the last intact line: the anchor of what is there.
+    is_sealed : bool
+        Whether the run was finished and its chain ended. A file whose end was cut off looks
+        like that of a run that did not finish: only an anchor tells them apart.
+    torn_bytes : int
+        Of an unfinished last line, which a killed writer leaves.
+    """
+
+    ok: bool
+    events: int
+    seq: int | None
+    reason: str
+    head: str
+    is_sealed: bool
+    torn_bytes: int
+
+    def __str__(self) -> str:
+        if not self.ok:
+            return f"broken at seq {self.seq}: {self.reason}"
+        said = f"intact: {self.events} events, head {self.head}"
+        return said + (f" ({self.reason})" if self.reason else "")
+
+
+def verify_file(path: str | Path, anchor: str | None = None) -> VerifyReport:
+    """Check every line of a journal file. Changes nothing; any thread, also while it is written.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file, or the folder of the run.
+    anchor : str, optional
+        What `journal.anchor()` gave: the hash of a line that must be there.
+
+    Raises
+    ------
+    JournalError
+        If there is no such file.
+    """
+    walk = Walk(file_of(path))
+    found = anchor is None or anchor == walk.hash.decode()
+    broken: int | None = None
+    reasons: list[str] = []
+    try:
+        for line in walk:
+            found = found or line.hash.decode() == anchor
+    except JournalDamaged as err:
+        broken, reasons = err.seq, [str(err)]
+    else:
+        if walk.torn:
+            reasons.append(f"the last {walk.torn} bytes are an unfinished line")
+        if not found:
+            broken = walk.next_seq
+            reasons.insert(0, "the anchor is not there: the end was cut off")
+        elif not walk.is_sealed:
+            reasons.append("the run is not finished, or its end was cut off")
+    return VerifyReport(
+        ok=broken is None,
+        events=walk.next_seq,
+        seq=broken,
+        reason="; ".join(reasons),
+        head=walk.hash.decode(),
+        is_sealed=walk.is_sealed,
+        torn_bytes=walk.torn,
+    )
+
+
+def checked(report: VerifyReport) -> VerifyReport:
+    """Return a good report.
+
+    Raises
+    ------
+    JournalDamaged
+        If it is none; names the seq.
+    """
+    if not report.ok:
+        raise JournalDamaged(report.reason, seq=report.seq)
+    return report
+
+
+def file_of(path: str | Path) -> Path:
+    """Return the journal file that `path` names, itself or by its run's folder."""
+    path = Path(path)
+    return path / "journal.jsonl" if path.is_dir() else path
