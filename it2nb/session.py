@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from it2nb.core.control import RunStatus
+from it2nb.core.replay import Replay
+from it2nb.core.replay import replay as replay_of
 from it2nb.core.session import Session
 from it2nb.core.surroundings import Surroundings
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
+
+    from it2nb.server.limits import Limits
+    from it2nb.server.server import Server
 
 
 class TrainingSession(Session):
@@ -25,6 +33,9 @@ class TrainingSession(Session):
         What `evaluate` runs: no arguments, returns a dict of metrics.
     resources_every_s : float, seconds
         Between two ``resources`` rows.
+    replay : Replay or path, optional
+        Do this recorded run again: its requests come at their control points; see
+        `it2nb.replay`.
     """
 
     def __init__(
@@ -34,6 +45,7 @@ class TrainingSession(Session):
         watch_metrics: Sequence[str] = (),
         evaluate: Callable[[], Any] | None = None,
         resources_every_s: float = 30.0,
+        replay: Replay | str | Path | None = None,
         **options: Any,
     ) -> None:
         options.setdefault("watch", list(watch_metrics))
@@ -41,6 +53,8 @@ class TrainingSession(Session):
         self._resources_every_s = resources_every_s
         if evaluate is not None:
             self.on_evaluate(evaluate)
+        if replay is not None:
+            (replay if isinstance(replay, Replay) else replay_of(replay)).attach(self)
 
     def start(self) -> TrainingSession:
         """Begin the run; the first control point does it too. Any thread, idempotent."""
@@ -48,10 +62,67 @@ class TrainingSession(Session):
         super().start()
         if first:
             Surroundings(self, self._resources_every_s).start()
+            # A cell's run is seeded first; then its runner does this.
+            if self.source_cell is None and "torch" in sys.modules:
+                from it2nb.pytorch.fingerprints import begin
+
+                begin(self)
         return self
+
+    def finish(self, status: RunStatus | None = None, error: str | None = None) -> None:
+        """End the run here and now, whichever thread calls; see `end`."""
+        if not self.is_ended and "torch" in sys.modules:
+            from it2nb.pytorch.fingerprints import end
+
+            end(self)
+        super().finish(status, error)
 
     def plot(self, metrics: Sequence[str] | None = None) -> go.Figure:
         """Draw the metrics with a marker at each intervention. Any thread."""
         from it2nb.figures import run_figure
 
         return run_figure(self.metrics.frame(), self.journal.requests(), metrics)
+
+    def serve(
+        self,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        *,
+        token: str | None = None,
+        allowed_hosts: Sequence[str] = (),
+        root_path: str = "",
+        limits: Limits | None = None,
+    ) -> Server:
+        """Serve this run over HTTP and WebSockets, until `Server.close` or the process ends.
+
+        Called again it returns the live server, or moves it to another port. Any thread, also
+        inside of a running event loop.
+
+        Parameters
+        ----------
+        port : int
+            0 takes a free one.
+        host : str
+            Address to listen on; the default is reached from this machine alone.
+        token : str, optional
+            The secret that every request needs; from ``IT2NB_TOKEN``, else a random one.
+        allowed_hosts : sequence of str
+            Further names by which browsers reach the server.
+        root_path : str
+            The path under which a proxy shows it.
+        limits : Limits, optional
+            Bounds of sizes, rates and sockets.
+
+        Raises
+        ------
+        PortTaken
+            If another program listens there; the message offers a free port.
+        MissingDependency
+            Without ``pip install 'it2nb[server]'``.
+        """
+        from it2nb.server.server import serve
+
+        return serve(
+            self, port=port, host=host, token=token, allowed_hosts=allowed_hosts,
+            root_path=root_path, limits=limits,
+        )  # fmt: skip

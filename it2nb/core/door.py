@@ -43,7 +43,9 @@ class Door:
             return known
         actor = action.actor or action.source
         handle = ActionHandle(action, source, actor, session.t, self.queue)
-        handle.own = session.on_training_thread and not session.turns.is_running
+        # A replay brings its requests on the training thread too; nobody else will again.
+        here = session.on_training_thread and not session.turns.is_running
+        handle.own = here and source != "replay"
         with self._lock:
             known = self.queue.known(action.id)
             if known is not None:

@@ -174,6 +174,10 @@ class RequestQueue:
 
     def wait_for(self, handle: ActionHandle, timeout: float | None) -> None:
         """Block until the handle has its result, or for `timeout` seconds."""
+    def waiting(self) -> list[ActionHandle]:
+        """Return the requests that wait, oldest first. Any thread."""
+        return list(self._waiting.copy())
+
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._done:
             self._waiters += 1
