@@ -83,6 +83,11 @@ class SteeredOptimizer:
 
     # --- around a step, training thread ----------------------------------------------------
 
+    def glance(self) -> None:
+        """Notice who else writes lr, before requests are let in."""
+        if self._lr is not None and self._lr.groups():
+            self._lr.glance()
+
     def before_step(self) -> None:
         """Bring edits into force for the step that begins."""
         if not self._is_ours():
@@ -91,8 +96,6 @@ class SteeredOptimizer:
         if optimizer is not None and len(optimizer.param_groups) != self._count:
             self._count = len(optimizer.param_groups)
             self.register(self.prefix)
-        if self._lr is not None:
-            self._lr.glance()
         for each in self._following:
             each.follow()
         for setting in self.settings.values():
@@ -137,12 +140,16 @@ class SteeredOptimizer:
         self.knobs = [
             knob for setting in self.settings.values() for knob in self._knobs_of(setting, names)
         ]
+        session = self.session
         for knob in self.knobs:
             if knob.name in old:
                 knob.last = old.pop(knob.name).last
-            self.session.add_knob(knob, replace=True)
+            session.knobs.register(knob, replace=True)
         for name in old:
-            self.session.knobs.unregister(name)
+            session.knobs.unregister(name)
+        if session.started:
+            views = [knob.view().model_dump(exclude={"v"}) for knob in self.knobs]
+            session.emit("knobs_registered", {"knobs": views})
 
     def unregister(self) -> None:
         """Take the knobs away."""

@@ -134,6 +134,8 @@ OF_CLASS: Mapping[tuple[str, str], Rule] = {
         description="Learning rate; ASGD fixes its step length one step ahead, so that a new "
         "value moves the weights from the step after the next",
     ),
+    # Its constructor refuses 0.
+    ("SparseAdam", "lr"): replace(_LR, min=1e-12),
     ("Rprop", "lr"): replace(
         _LR,
         description="First step length of a parameter; Rprop adapts it by itself afterwards",

@@ -143,6 +143,7 @@ class Schedulers:
         self._bound = bound
         self._found: weakref.WeakSet[Any] = weakref.WeakSet()
         self._again_at = 0.0
+        self._looked = False
 
     def all(self) -> list[Any]:
         """Return those that are known, outermost ones only."""
@@ -176,11 +177,12 @@ class Schedulers:
             Whether there is one now.
         """
         optimizer = self._optimizer()
-        # torch marks the step of an optimizer that ever had a scheduler: without, there is none.
-        if optimizer is None or not hasattr(optimizer.step, "_wrapped_by_lr_sched"):
-            return False
         began = time.perf_counter()
-        if began >= self._again_at:
+        # PyTorch marks the step of an optimizer that ever had a scheduler, apart from one that
+        # only has a ReduceLROnPlateau: without the mark one look is enough.
+        marked = hasattr(getattr(optimizer, "step", None), "_wrapped_by_lr_sched")
+        if optimizer is not None and began >= self._again_at and (marked or not self._looked):
+            self._looked = True
             for each in gc.get_objects():
                 if issubclass(type(each), LRScheduler) and (
                     getattr(each, "optimizer", None) is optimizer

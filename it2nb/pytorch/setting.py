@@ -94,7 +94,7 @@ class Setting:
         self._clock = clock
         self._written_elsewhere = False
         self._edits: list[tuple[list[Any], list[Any]]] = []
-        self._watched: tuple[Slot, ...] = ()
+        self._watched: tuple[tuple[int, Slot], ...] = ()
         self.look()
 
     @property
@@ -274,18 +274,19 @@ class Setting:
         """Before a step: notice if somebody wrote since the last look. Costs next to nothing."""
         if self._written_elsewhere:
             return
-        groups = self.groups()
-        for slot, group in zip(self._watched, (groups[0], groups[-1]), strict=True):
-            if slot.is_touched(group):
+        for at, slot in self._watched:
+            groups = self.groups()
+            if at < len(groups) and slot.is_touched(groups[at]):
                 self._written_elsewhere = True
 
     def look(self) -> None:
         """Remember what stands in the first and the last group, for `glance`."""
         groups = self.groups()
-        if not self._watched or self.slots.get(len(groups) - 1) is not self._watched[1]:
-            self._watched = (self.slot(0), self.slot(len(groups) - 1))
-        for slot, group in zip(self._watched, (groups[0], groups[-1]), strict=True):
-            slot.look(group)
+        last = len(groups) - 1
+        if not self._watched or self._watched[-1] != (last, self.slots.get(last)):
+            self._watched = ((0, self.slot(0)), (last, self.slot(last)))
+        for at, slot in self._watched:
+            slot.look(groups[at])
 
     def take_live(self) -> list[tuple[int, Live]]:
         """Put plain numbers in the place of live variables, and return these with their groups."""
@@ -385,16 +386,13 @@ class Setting:
         return [value if i == first else v * (value / shares[first]) for i, v in enumerate(shares)]
 
     def _shares(self, count: int) -> list[float]:
-        """How the groups stand to each other when all are 0 now."""
-        if self.cell.name == "lr":
-            initial = [self.base(group) for group in self.groups()]
-            if any(initial):
-                return initial
-        for before, after in reversed(self._edits):
-            for seen in (after, before):
-                if len(seen) == count and any(seen):
-                    return list(seen)
-        return [1.0] * count
+        """How the groups stand to each other when all are 0 now: a warm-up from 0, or an edit."""
+        groups = self.groups()
+        initial = [self.base(group) for group in groups if "initial_lr" in group]
+        seen = [each for edit in reversed(self._edits) for each in reversed(edit)]
+        if self.cell.name == "lr" and self.drivers.driving(self.cell):
+            seen.insert(0, initial)
+        return next((list(s) for s in seen if len(s) == count and any(s)), [1.0] * count)
 
     def _admit(self, at: int, value: Any) -> None:
         """Refuse what would be invalid in group `at`, before anything was touched."""

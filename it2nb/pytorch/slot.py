@@ -18,7 +18,7 @@ class Lent:
     kept: Any
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Slot:
     """State of one hyper-parameter in one group. The group itself is given to each method.
 
@@ -49,6 +49,8 @@ class Slot:
         Something that is no known scheduler writes this value.
     told : bool
         That was told.
+    is_early : bool
+        Edited before the first step, by a value that still stands.
     released_at : int
         Steps taken when mode release was picked.
     """
@@ -67,6 +69,7 @@ class Slot:
     lent: Lent | None = None
     loop: bool = False
     told: bool = False
+    is_early: bool = False
     released_at: int = -1
     watch: Watch = field(default_factory=Watch)
     seen: Any = None
@@ -80,6 +83,7 @@ class Slot:
             or self.factor != 1.0
             or self.lent is not None
             or self.next is not None
+            or self.is_early
             or self.watch.until > 0
         )
 

@@ -99,23 +99,30 @@ class Switchboard:
 
     def before(self, optimizer: Any) -> None:
         """An optimizer begins its step. Any thread."""
+        steered = self._steered(optimizer)
+        if steered is not None:
+            steered.glance()
         attachment = self.attachments.get(get_ident())
         if attachment is not None:
             attachment.before(optimizer)
-        steered = self.steered.get(id(optimizer))
-        if steered is not None and steered.optimizer() is optimizer:
+            steered = self._steered(optimizer)
+        if steered is not None:
             with guard("edits before a step", steered.session.report):
                 steered.before_step()
 
     def after(self, optimizer: Any) -> None:
         """An optimizer finished its step. Any thread."""
-        steered = self.steered.get(id(optimizer))
-        if steered is not None and steered.optimizer() is optimizer:
+        steered = self._steered(optimizer)
+        if steered is not None:
             with guard("edits after a step", steered.session.report):
                 steered.after_step()
         attachment = self.attachments.get(get_ident())
         if attachment is not None:
             attachment.after(optimizer)
+
+    def _steered(self, optimizer: Any) -> Any:
+        steered = self.steered.get(id(optimizer))
+        return None if steered is None or steered.optimizer() is not optimizer else steered
 
     def ticks(self) -> int:
         """How many steps began on this thread; for telling that one did not."""

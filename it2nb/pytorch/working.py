@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ def before_step(setting: Setting) -> None:
     for at, slot in setting.slots.items():
         if slot.lent is not None:
             slot.give_back(groups[at])  # the last step raised before it was over
+        if slot.is_early and setting.steps > 0:
+            _look_again(setting, at, groups[at], slot)
         if slot.watch.until:
             _watch(setting, at, groups[at], slot)
     if any(slot.pending is not None for slot in setting.slots.values()):
@@ -110,11 +113,32 @@ def _settle(setting: Setting, at: int, group: Group, slot: Slot) -> bool:
     if slot.stands(group):
         slot.watch.start(slot.written, setting.steps)
         slot.pending = None
+        # Asked before the first step: the loop had no chance to show that it writes too.
+        slot.is_early = setting.steps == 0
         return True
     if not setting.drivers.driving(setting.cell):
         setting.drivers.discover()
         slot.loop = not setting.drivers.driving(setting.cell)
     return False
+
+
+def _look_again(setting: Setting, at: int, group: Group, slot: Slot) -> None:
+    """An edit from before the first step: does the loop write this value at each step?
+
+    Then it reckons either from what it finds (and has followed the edit), or by a formula of
+    its own (and has not): its value is nearer to the one or to the other.
+    """
+    slot.is_early = False
+    if slot.written is None or slot.stands(group) or setting.drivers.driving(setting.cell):
+        return
+    found, written = setting.cell.read(group), slot.written
+    origin = slot.origin.item() if hasattr(slot.origin, "item") else slot.origin
+    slot.forget_writing()
+    slot.loop = slot.told = True
+    _report(setting, at, slot, written, found, kept=True)
+    if found and origin and written and slot.mode == "rescale":
+        if abs(math.log(abs(found / origin))) < abs(math.log(abs(found / written))):
+            slot.factor = written / origin
 
 
 def _would(setting: Setting, groups: list[Group], at: int) -> float:

@@ -20,10 +20,11 @@ def parameters(count: int = 1, shape: tuple[int, ...] = (2, 2)) -> list[torch.nn
 
 
 def gradients(optimizer: Optimizer, value: float = 1.0) -> None:
-    """Give every weight the same gradient."""
+    """Give every weight the same gradient, where it has none yet."""
     for group in optimizer.param_groups:
         for each in group["params"]:
-            each.grad = torch.full_like(each, value)
+            if each.grad is None:
+                each.grad = torch.full_like(each, value)
 
 
 def record(optimizer: Optimizer, key: str = "lr", at: int | None = 0) -> list[Any]:
