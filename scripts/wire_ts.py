@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic.json_schema import models_json_schema
 
-from it2nb.core import wire, wire_panel
+from it2nb.core import wire_panel
 
 TARGET = Path(__file__).resolve().parents[1] / "js" / "src" / "wire.ts"
 
@@ -88,8 +88,8 @@ def _type(schema: Mapping[str, Any]) -> str:
         inner = _type(schema["items"]) if schema.get("items") else "Json"
         return f"({inner})[]" if " | " in inner else f"{inner}[]"
     if kind == "object":
-        inner = schema.get("additionalProperties")
-        value = _type(inner) if isinstance(inner, Mapping) and inner else "Json"
+        entries = schema.get("additionalProperties")
+        value = _type(entries) if isinstance(entries, Mapping) and entries else "Json"
         return f"{{ [key: string]: {value} }}"
     return {
         "string": "string",

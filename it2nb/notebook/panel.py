@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from it2nb.core.control import ENDED
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Panels of this process by the cell under which they stand.
 _by_cell: dict[str, Panel] = {}
+#: The panel that a session has already.
+_by_session: weakref.WeakKeyDictionary[Any, weakref.ref[Panel]] = weakref.WeakKeyDictionary()
 
 
 class Panel:
@@ -58,6 +61,16 @@ class Panel:
         self._closed = False
         #: Why there is no live panel, if there is none.
         self.problem: str | None = None
+        _by_session[session] = weakref.ref(self)
+
+    @classmethod
+    def of(cls, session: Any, **more: Any) -> Panel:
+        """Return the session's open panel, so that another view costs no comm; else a new one."""
+        known = _by_session.get(session)
+        panel = None if known is None else known()
+        if panel is None or panel._closed:
+            panel = cls(session, **more)
+        return panel
 
     # ------------------------------------------------------------------------------- showing
 
@@ -168,7 +181,7 @@ class Panel:
 def _cell_id() -> str | None:
     """Return the id of the cell that runs, where the front end tells it."""
     with guard("id of the cell"):
-        from IPython import get_ipython  # type: ignore[attr-defined]
+        from IPython import get_ipython
 
         shell = get_ipython()
         kernel = getattr(shell, "kernel", None)

@@ -26,7 +26,7 @@ def script(name: str) -> str:
     return files("it2nb.notebook").joinpath("static", name).read_text(encoding="utf-8")
 
 
-class StreamWidget(anywidget.AnyWidget):  # type: ignore[misc]
+class StreamWidget(anywidget.AnyWidget):
     """The widget whose views are the panel. It syncs nothing while a run lives."""
 
     panel_id = traitlets.Unicode().tag(sync=True)

@@ -145,7 +145,7 @@ class Feed:
             marks=list(self._marks),
             curves=packer.curves,
             watch=list(watch),
-            received=[key for key in self._received],
+            received=list(self._received),
             faults=self._faults[-5:],
             subshell=self.subshell,
             variable=self._variable,

@@ -215,7 +215,7 @@ def _plot(command: Command, shell: Any) -> Any:
 def _panel(command: Command, shell: Any) -> Any:
     from it2nb.notebook.panel import Panel
 
-    return Panel(lifetime.current())
+    return Panel.of(lifetime.current())
 
 
 def _policy(command: Command, shell: Any) -> Any:

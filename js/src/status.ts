@@ -52,16 +52,9 @@ export class Status {
     setAttribute(this.#step, "title", head.stepper === null ? null : `counted by ${head.stepper}`);
     const moving = head.status === "running" && head.steps_per_s !== null && head.steps_per_s > 0;
     setText(this.#rate, moving ? rate(head.steps_per_s ?? 0) : "");
-    setText(this.#time, this.#timeText(store));
+    setText(this.#time, timeText(store, now));
     this.#updateBar(store);
     this.#updateNotices(store, now);
-  }
-
-  #timeText({ head }: Store): string {
-    const elapsed = clock(head.elapsed_s);
-    if (head.status !== "running" || head.total_steps === null || !head.steps_per_s) return elapsed;
-    const left = Math.max(0, head.total_steps - head.step) / head.steps_per_s;
-    return `${elapsed} · ${clock(left)} left`;
   }
 
   #updateBar({ head }: Store): void {
@@ -100,6 +93,16 @@ export class Status {
     );
     show(this.notices, notices.length > 0);
   }
+}
+
+/** Time since the start, and what is left of it where the length is known. */
+export function timeText({ head, headAt }: Store, now: number): string {
+  const live = head.status === "running" || head.status === "paused";
+  const since = live ? Math.max(0, now - headAt) / 1_000 : 0;
+  const elapsed = clock(head.elapsed_s + since);
+  if (head.status !== "running" || head.total_steps === null || !head.steps_per_s) return elapsed;
+  const left = Math.max(0, head.total_steps - head.step) / head.steps_per_s;
+  return `${elapsed} · ${clock(Math.max(0, left - since))} left`;
 }
 
 export interface Notice {

@@ -56,6 +56,8 @@ export interface Store {
   heartbeatS: number | null;
   /** When the kernel was last heard, milliseconds of the page's clock. */
   heardAt: number;
+  /** When `head` was heard: until the next one the page lets its clock run on. */
+  headAt: number;
   connected: boolean;
 }
 
@@ -102,6 +104,7 @@ export const EMPTY: Store = {
   variable: "it2nb.current()",
   heartbeatS: null,
   heardAt: 0,
+  headAt: 0,
   connected: true,
 };
 
@@ -155,6 +158,7 @@ function snapshot(store: Store, message: Snapshot): Store {
       ...store,
       synced: true,
       n: message.n,
+      headAt: store.heardAt,
       runId: state.run_id,
       title: state.title,
       head: {
@@ -193,7 +197,10 @@ function snapshot(store: Store, message: Snapshot): Store {
 
 function batch(store: Store, message: Batch): Store {
   let next: Store = { ...store, n: message.n };
-  if (message.head !== null) next.head = message.head;
+  if (message.head !== null) {
+    next.head = message.head;
+    next.headAt = store.heardAt;
+  }
   if (message.knobs.length > 0) {
     next.knobs = { ...next.knobs };
     for (const knob of message.knobs) next.knobs[knob.name] = knob;

@@ -56,6 +56,11 @@ def result_of(request: dict[str, Any]) -> Callable[[dict[str, Any]], bool]:
     )
 
 
+def at_step(step: int) -> Callable[[dict[str, Any]], bool]:
+    """A batch that tells of this step."""
+    return lambda message: (message.get("head") or {}).get("step") == step
+
+
 def test_a_new_view_gets_a_snapshot_with_the_whole_curve(run: Run) -> None:
     run.session.start()
     run.step(50)
@@ -272,8 +277,7 @@ def test_an_update_is_small_at_any_rate_and_a_spike_is_not_lost(run: Run) -> Non
             loss = 1e6 if step == 7_777 else 1.0
             spike = max(spike, int(loss))
             run.session.step({"loss": loss, **values})
-        seen = (block + 1) * 500
-        run.page.wait(lambda m, seen=seen: (m.get("head") or {}).get("step") == seen)
+        run.page.wait(at_step((block + 1) * 500))
     run.page.wait(lambda _: 10_000.0 in run.page.curves["loss"])
     sizes = [
         size
