@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from it2nb.core.wire import ActionResult as ActionResult
     from it2nb.core.wire import Event as Event
     from it2nb.notebook.panel import Panel as Panel
+    from it2nb.pytorch.autopatch import autopatch as autopatch
+    from it2nb.pytorch.autopatch import unpatch as unpatch
+    from it2nb.pytorch.live import live as live
     from it2nb.session import TrainingSession as TrainingSession
 
 #: Public name: the module that defines it.
@@ -49,10 +52,13 @@ _HOMES = {
     "StopTraining": "it2nb.core.control",
     "TrainingSession": "it2nb.session",
     "ValidationLoss": "it2nb.core.goals",
+    "autopatch": "it2nb.pytorch.autopatch",
     "current": "it2nb.core.lifetime",
+    "live": "it2nb.pytorch.live",
     "open": "it2nb.core.opened",
     "replay": "it2nb.core.replay",
     "runs": "it2nb.core.lifetime",
+    "unpatch": "it2nb.pytorch.autopatch",
 }
 
 __all__ = [*_HOMES, "__version__", "load_ipython_extension", "unload_ipython_extension"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,9 @@ from it2nb.core.surroundings import Surroundings
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from it2nb.core.knobs import Knob
+    from it2nb.pytorch.fork import Fork
+    from it2nb.pytorch.hooks import Attachment
     from it2nb.server.limits import Limits
     from it2nb.server.server import Server
 
@@ -126,3 +129,117 @@ class TrainingSession(Session):
             self, port=port, host=host, token=token, allowed_hosts=allowed_hosts,
             root_path=root_path, limits=limits,
         )  # fmt: skip
+
+    # --- what it trains --------------------------------------------------------------------
+
+    def bind(
+        self,
+        model: Any = None,
+        *,
+        optimizers: Sequence[Any] = (),
+        schedulers: Sequence[Any] = (),
+        scaler: Any = None,
+    ) -> None:
+        """Tell what the run trains. Any thread.
+
+        With a model and an optimizer the session saves, loads, undoes, forks and resets by
+        itself, and every hyper-parameter of the optimizers becomes a knob.
+        """
+        super().bind(model, optimizers=optimizers, schedulers=schedulers, scaler=scaler)
+        for optimizer in optimizers:
+            self.register_optimizer(optimizer)
+        if self.bound.models and self.bound.optimizers:
+            from it2nb.pytorch import modules, rewind
+
+            rewind.install(self)
+            modules.install(self)
+
+    def bind_model(self, model: Any) -> None:
+        """Tell the model; its module tree is in the state. Any thread."""
+        super().bind(model)
+        if self.bound.optimizers:
+            self.bind()
+        else:
+            from it2nb.pytorch.modules import show_tree
+
+            show_tree(self)
+
+    def register_optimizer(
+        self, optimizer: Any, scheduler: Any = None, *, name: str | None = None
+    ) -> list[Knob]:
+        """Make every hyper-parameter of an optimizer a knob; see `add_optimizer_knobs`."""
+        from it2nb.pytorch.optimizers import add_optimizer_knobs
+
+        super().bind(optimizers=[optimizer], schedulers=[] if scheduler is None else [scheduler])
+        return add_optimizer_knobs(self, optimizer, name=name)
+
+    def register_optimizer_lr(self, optimizer: Any, scheduler: Any = None) -> list[Knob]:
+        """Make the learning rates of an optimizer knobs, and nothing else of it. Any thread."""
+        knobs = self.register_optimizer(optimizer, scheduler)
+        rates = [knob for knob in knobs if knob.name.rpartition(".")[2].startswith("lr")]
+        for knob in knobs:
+            if knob not in rates:
+                self.knobs.unregister(knob.name)
+        return rates
+
+    def autopatch(
+        self,
+        optimizer: Any,
+        metrics_fn: Callable[[], Mapping[str, Any] | None] | None = None,
+        *,
+        name: str | None = None,
+    ) -> Attachment:
+        """Let each step of `optimizer` be a step of the run; see `it2nb.autopatch`."""
+        from it2nb.pytorch.autopatch import autopatch
+
+        return autopatch(self, optimizer, metrics_fn, name=name)
+
+    def unpatch(self, optimizer: Any = None) -> None:
+        """Take `autopatch` back. Any thread."""
+        from it2nb.pytorch.autopatch import unpatch
+
+        unpatch(self, optimizer)
+
+    def loop(self, items: Iterable[Any], metrics_fn: Any = None, *, epochs: int = 1) -> Any:
+        """Wrap an iterable: each turn is one step, and going back replays its batches."""
+        from it2nb.pytorch.loops import loop
+
+        return loop(self, items, metrics_fn, epochs=epochs)
+
+    def log(self, values: Mapping[str, Any] | None = None, **more: Any) -> None:
+        """Note metrics for the turn of `loop` under way. Training thread."""
+        from it2nb.pytorch.loops import log
+
+        log(self, values, **more)
+
+    # --- going back ------------------------------------------------------------------------
+
+    def on_save(self, function: Callable[[], Any]) -> Callable[[], Any]:
+        """Save what `function` returns (plain data, tensors) in every checkpoint."""
+        self.bound.on_save.append(function)
+        return function
+
+    def on_load(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Call `function` with what the `on_save` of the same place had returned."""
+        self.bound.on_load.append(function)
+        return function
+
+    def undo(self, **args: Any) -> Any:
+        """Take the last intervention back, in a branch of its own; see `do`."""
+        return self.do("undo", **args)
+
+    def goto(self, step: int, **args: Any) -> Any:
+        """Go back to a step, in a branch of its own; see `do`."""
+        return self.do("goto", step=step, **args)
+
+    def fork(
+        self,
+        steps: int,
+        *,
+        step_fn: Callable[[int], Any] | None = None,
+        timeout: float | None = None,
+    ) -> Fork:
+        """Train on with and without the last change; see `it2nb.pytorch.fork.fork`."""
+        from it2nb.pytorch.fork import fork
+
+        return fork(self, steps, step_fn=step_fn, timeout=timeout)

@@ -1,0 +1,139 @@
+"""TrainingSession: the paper's way, and the doors to PyTorch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import it2nb
+
+
+def small() -> tuple[nn.Module, torch.optim.Optimizer]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    return model, torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)
+
+
+def train_step(model: nn.Module, opt: torch.optim.Optimizer) -> float:
+    opt.zero_grad()
+    x = torch.ones(2, 4)
+    loss = model(x).square().mean()
+    loss.backward()
+    opt.step()
+    return float(loss.detach())
+
+
+def test_the_papers_loop_runs_with_this_package_in_its_place(tmp_path: Path) -> None:
+    model, opt = small()
+    config = {"max_grad_norm": 1.0}
+    session = it2nb.TrainingSession(
+        goal="eval_loss", run_id="paper", context="a demo", seed=42, watch_metrics=["eval_loss"]
+    )
+    for forbidden in ("load_checkpoint", "note", "set_agent"):
+        session.registry.unregister(forbidden)
+    session.register_optimizer_lr(opt)
+    session.register_knob(
+        "weight_decay",
+        get=lambda: float(opt.param_groups[0]["weight_decay"]),
+        set=lambda value: [g.__setitem__("weight_decay", float(value)) for g in opt.param_groups],
+        min=0.0,
+        max=0.2,
+        description="AdamW weight decay",
+    )
+    session.register_knob(
+        "max_grad_norm",
+        get=lambda: config["max_grad_norm"],
+        set=lambda value: config.__setitem__("max_grad_norm", float(value)),
+        min=0.1,
+        max=5.0,
+    )
+    session.bind_model(model)
+    assert "lr" in session.knobs and "betas[0]" not in session.knobs
+    asked: list[Any] = []
+    with session.run():
+        for step in range(1, 20):
+            loss = train_step(model, opt)
+            control = session.step({"loss": loss}, step=step)
+            if step == 3:
+                asked.append(session.submit(it2nb.Action(type="evaluate", source="human:web")))
+                asked.append(
+                    session.submit(it2nb.Action(type="save_checkpoint", payload={"tag": "t"}))
+                )
+                asked.append(session.set("lr", 2e-3))
+                asked.append(session.set("weight_decay", 5.0))
+            if control.evaluate:
+                session.report_eval({"eval_loss": loss})
+            if control.save:
+                path = tmp_path / "x.pt"
+                torch.save(model.state_dict(), path)
+                session.checkpoint_saved(str(path), step, tag=control.tag)
+            if step == 10:
+                session.stop()
+            if control.stop:
+                break
+    assert [each.result(0).status for each in asked] == ["applied", "applied", "applied", "clamped"]
+    assert opt.param_groups[0]["lr"] == 2e-3
+    assert opt.param_groups[0]["weight_decay"] == 0.2
+    assert session.status == "stopped"
+    assert session.state().checkpoints[0]["tag"] == "t"
+    tree = session.state().model_tree
+    assert tree is not None and tree["module_type"] == "Sequential" and tree["children"]
+    assert session.state().watch == ["eval_loss"]
+
+
+def test_a_bound_run_saves_undoes_and_resets_by_itself() -> None:
+    model, opt = small()
+    session = it2nb.TrainingSession(title="bound")
+    session.bind(model, optimizers=[opt])
+    kept: list[Any] = []
+    session.on_save(lambda: {"kept": 3})
+    session.on_load(kept.append)
+    with session.run():
+        for _ in range(3):
+            session.step({"loss": train_step(model, opt)})
+        saved = session.submit(it2nb.Action(type="save_checkpoint"), wait=True)
+        before = [p.clone() for p in model.parameters()]
+        session.step({"loss": train_step(model, opt)})
+        loaded = session.submit(
+            it2nb.Action(type="load_checkpoint", payload={"path": saved.data["path"]}), wait=True
+        )
+        assert all(map(torch.equal, before, model.parameters()))
+        reset = session.submit(it2nb.Action(type="reset_module", payload={"name": "2"}), wait=True)
+        session.step({"loss": train_step(model, opt)})
+    assert saved.ok and loaded.ok and reset.ok, (saved, loaded, reset)
+    assert Path(saved.data["path"]).is_file() and len(saved.data["sha256"]) == 64
+    assert kept == [{"kept": 3}]
+    assert session.branch_id == 1
+
+
+def test_the_loop_wrapper_and_autopatch_count_the_same_steps() -> None:
+    model, opt = small()
+    session = it2nb.TrainingSession()
+    with session.run():
+        for _ in session.loop(range(5)):
+            session.log(loss=train_step(model, opt))
+    assert session.step_count == 5
+    assert session.metrics.frame()["loss"].notna().sum() == 5
+    other = it2nb.TrainingSession()
+    with other.run():
+        other.autopatch(opt, lambda: {"loss": 1.0})
+        for _ in range(4):
+            train_step(model, opt)
+    assert other.step_count == 4
+    assert len(other.metrics.frame()) == 4
+
+
+def test_a_figure_has_a_marker_at_each_applied_change() -> None:
+    cell = {"x": 1.0}
+    session = it2nb.TrainingSession(directory=None)
+    session.register_knob("x", lambda: cell["x"], lambda v: cell.__setitem__("x", v))
+    with session.run():
+        for step in range(10):
+            if step == 5:
+                session.set("x", 2.0)
+            session.step({"loss": 1.0 / (step + 1)})
+    figure = session.plot()
+    assert {shape.x0 for shape in figure.layout.shapes} == {6}
