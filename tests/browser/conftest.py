@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.conftest import ROOT
 
@@ -18,6 +18,8 @@ from .harness import App, OpenNotebook, chromium
 from .server import JupyterServer
 
 HERE = Path(__file__).parent
+# How long a person would wait is not what these tests are about.
+expect.set_options(timeout=60_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

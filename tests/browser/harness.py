@@ -134,7 +134,9 @@ class OpenNotebook:
         """Open the notebook in one more tab, and wait until its kernel is idle."""
         page = self.context.new_page()
         page.on("console", lambda message: self.console.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: self.console.append(f"pageerror: {error}"))
+        page.on(
+            "pageerror", lambda error: self.console.append(f"pageerror: {error}\n{error.stack}")
+        )
         page.on("websocket", lambda socket: self.requests.append(socket.url))
         place = "lab/tree/{}.ipynb?reset" if self.app == "lab" else "notebooks/{}.ipynb?"
         page.goto(f"{self.server.url}{place.format(self.name)}&token={self.server.token}")
@@ -196,10 +198,11 @@ class OpenNotebook:
         return self.page.locator(f'.jp-Notebook .jp-Cell[data-windowed-list-index="{index}"]')
 
     def panel(self, index: int | None = None) -> Locator:
-        """Return the panel below a cell, or the only one on the page, once it is drawn."""
+        """Return the panel below a cell, or the only one on the page, scrolled into view."""
         scope = self.page if index is None else self.cell(index)
         panel = scope.locator("section.it2")
         panel.first.wait_for()
+        panel.first.scroll_into_view_if_needed()
         return panel.first
 
     @staticmethod
@@ -221,6 +224,16 @@ class OpenNotebook:
         """Write what the window shows as a PNG."""
         self.page.screenshot(path=path)
         return path
+
+    @property
+    def script_errors(self) -> list[str]:
+        """Errors that a page did not catch and that went through the panel's scripts.
+
+        They come from the extension's folder or from blobs; Notebook 7 has errors of its own.
+        """
+        ours = ("extensions/it2nb", "blob:")
+        thrown = [line for line in self.console if line.startswith("pageerror")]
+        return [line for line in thrown if any(place in line for place in ours)]
 
     def told(self) -> str:
         """Return every cell's state and outputs, and the console: what went wrong is in it."""

@@ -39,8 +39,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "JupyterNotebookApp": {"expose_app_in_browser": True},
 }
 # Else a first start asks whether to fetch news, above the notebook.
-NOTIFICATIONS = ("@jupyterlab/apputils-extension", "notification.jupyterlab-settings")
-NO_NOTIFICATIONS = {"fetchNews": "false", "checkForUpdates": False}
+OVERRIDES = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}
+}
 
 
 class JupyterServer:
@@ -87,9 +88,8 @@ class JupyterServer:
         settings["ServerApp"] |= {"root_dir": str(self.work), "base_url": self._base_url}
         settings["IdentityProvider"] = {"token": self.token}
         (config / "jupyter_server_config.json").write_text(json.dumps(settings))
-        folder, name = NOTIFICATIONS
-        (self._home / "settings" / folder).mkdir(parents=True)
-        (self._home / "settings" / folder / name).write_text(json.dumps(NO_NOTIFICATIONS))
+        (config / "labconfig").mkdir()
+        (config / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(OVERRIDES))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "jupyterlab"],
             cwd=self.work,

@@ -55,7 +55,7 @@ def pause_and_stop(book: OpenNotebook, *, busy: bool) -> None:
     expect(pill).to_have_attribute("data-status", "stopped")
     assert "Error" not in "".join(book.text(index) for index in range(5))
     assert book.foreign_requests == []
-    assert [line for line in book.console if line.startswith("pageerror")] == []
+    assert book.script_errors == []
 
 
 @pytest.mark.parametrize("app", ["lab", "notebook"])

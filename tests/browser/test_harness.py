@@ -36,3 +36,12 @@ def test_an_older_kernel_is_the_one_asked_for(
     book = open_notebook(["import ipykernel; print(ipykernel.__version__)"], kernel=kernel)
     book.run(0)
     assert book.text(0) == f"{release}\n"
+
+
+def test_an_error_of_a_script_is_told(open_notebook: OpenWith) -> None:
+    book = open_notebook(["1"])
+    book.page.evaluate("""() => import(URL.createObjectURL(new Blob(
+        ["setTimeout(() => { throw new Error('broken') })"], { type: "text/javascript" })))""")
+    book.page.wait_for_timeout(0)
+    book.page.wait_for_function("() => true")
+    assert ["broken" in line for line in book.script_errors] == [True]

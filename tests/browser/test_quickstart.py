@@ -50,4 +50,4 @@ def test_quickstart_is_steered_from_the_panel_to_its_end(
     assert re.search(r"set_knob\s+lr\s+panel\s+fast .*rejected", requests), requests
     assert re.search(r"set_knob\s+lr\s+magic\s+0\.001 .*applied", requests), requests
     assert book.foreign_requests == []
-    assert [line for line in book.console if line.startswith("pageerror")] == []
+    assert book.script_errors == []
