@@ -27,6 +27,8 @@ class CellOptions:
     title: str = ""
     wait: bool | None = None
     seed: int | None = None
+    replay: str | None = None
+    go_on: bool = False
     steps_of: str | None = None
     snapshots: bool = True
     panel: bool = True

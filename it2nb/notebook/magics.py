@@ -9,6 +9,7 @@ import inspect
 import os
 import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -16,11 +17,15 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 
 from it2nb.core.errors import It2nbError
 from it2nb.core.faults import guard
+from it2nb.core.recording import cell_row
+from it2nb.core.replay import replay
 from it2nb.core.session import Session
 from it2nb.core.wire import ActionResult
 from it2nb.notebook.cell import Cell, compile_cell
 from it2nb.notebook.commands import CellOptions, parse_cell, parse_line
+from it2nb.notebook.control_points import own_session
 from it2nb.notebook.loops import wrap
+from it2nb.notebook.names import names_of, reach
 from it2nb.notebook.options import usage
 from it2nb.notebook.output import CellOutput
 from it2nb.notebook.rebinding import RebindingWatch
@@ -80,11 +85,12 @@ class It2Magics(Magics):
         waits = options.wait if options.wait is not None else not output.allows_stdin
         try:
             run = running.begin(
-                shell.user_ns, lambda: self._make(compiled, options, output, loops_found, waits)
+                shell.user_ns,
+                lambda: self._make(compiled, options, output, loops_found, waits, line.strip()),
             )
         except It2nbError as err:
             raise Refused(str(err)) from None
-        self.rebinding.follow(run.session, run.wiring.names)
+        self.rebinding.follow(run.session, run.wiring.bound_names)
         if waits:
             try:
                 run.session.wait()
@@ -92,10 +98,25 @@ class It2Magics(Magics):
                 run.cell_waits = False
 
     def _make(
-        self, cell: Cell, options: CellOptions, output: CellOutput, loops_found: int, waits: bool
+        self,
+        cell: Cell,
+        options: CellOptions,
+        output: CellOutput,
+        loops_found: int,
+        waits: bool,
+        line: str,
     ) -> Run:
         shell: Any = self.shell
+        if options.session is None:
+            names = reach(names_of(cell.code, cell.last), shell.user_ns)
+            options = replace(options, session=own_session(names, shell.user_ns))
+        again = None if options.replay is None else replay(options.replay)
+        if again is not None:
+            again.check(cell.text, go_on=options.go_on)
         session = _session(options, shell.user_ns, cell)
+        session.emit("source_cell", cell_row(cell.text, line))
+        if again is not None:
+            again.attach(session, go_on=options.go_on)
         wiring = Wiring(session, cell, options, shell.user_ns, loops_found)
         wiring.check()
         wiring.connect()

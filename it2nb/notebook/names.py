@@ -9,18 +9,22 @@ from types import CodeType, FunctionType
 from typing import Any
 
 _READS = frozenset({"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"})
+_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _BINDS = frozenset({"STORE_NAME", "STORE_GLOBAL", "DELETE_NAME", "DELETE_GLOBAL"})
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Global names that code reads, and those that it binds or deletes itself."""
+    """Global names that code reads, those that it binds or deletes, and attributes of anything."""
 
     reads: frozenset[str] = frozenset()
     binds: frozenset[str] = frozenset()
+    attributes: frozenset[str] = frozenset()
 
     def __or__(self, other: Names) -> Names:
-        return Names(self.reads | other.reads, self.binds | other.binds)
+        return Names(
+            self.reads | other.reads, self.binds | other.binds, self.attributes | other.attributes
+        )
 
     @property
     def all(self) -> frozenset[str]:
@@ -30,12 +34,11 @@ class Names:
 
 def names_of(*codes: CodeType | None) -> Names:
     """Return the global names that code objects and the functions inside them use."""
-    reads: set[str] = set()
-    binds: set[str] = set()
+    found: tuple[set[str], set[str], set[str]] = (set(), set(), set())
     for code in codes:
         if code is not None:
-            _collect(code, reads, binds, top=True)
-    return Names(frozenset(reads), frozenset(binds))
+            _collect(code, *found, top=True)
+    return Names(*map(frozenset, found))
 
 
 def reach(names: Names, namespace: Mapping[str, Any]) -> Names:
@@ -65,7 +68,9 @@ def local_names(code: CodeType | None) -> frozenset[str]:
     return frozenset(found)
 
 
-def _collect(code: CodeType, reads: set[str], binds: set[str], *, top: bool) -> None:
+def _collect(
+    code: CodeType, reads: set[str], binds: set[str], attributes: set[str], *, top: bool
+) -> None:
     for each in dis.get_instructions(code):
         # Names in a class body are its own; in the cell's body they are global.
         inside_class = not top and each.opname.endswith("_NAME")
@@ -73,8 +78,10 @@ def _collect(code: CodeType, reads: set[str], binds: set[str], *, top: bool) -> 
             reads.add(str(each.argval))
         elif each.opname in _BINDS and not inside_class:
             binds.add(str(each.argval))
+        elif each.opname in _ATTRIBUTES:
+            attributes.add(str(each.argval))
     for inner in _inner(code):
-        _collect(inner, reads, binds, top=False)
+        _collect(inner, reads, binds, attributes, top=False)
 
 
 def _inner(code: CodeType) -> Iterator[CodeType]:

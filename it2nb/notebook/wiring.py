@@ -17,6 +17,7 @@ from it2nb.core.session import Session
 from it2nb.notebook.callers import locals_of, user_frames
 from it2nb.notebook.cell import Cell
 from it2nb.notebook.commands import CellOptions
+from it2nb.notebook.control_points import control_points
 from it2nb.notebook.discover import Found, find, is_there, of_optimizer, root_of, variable_knob
 from it2nb.notebook.imports import ImportWatch
 from it2nb.notebook.loops import Level, Loops
@@ -97,7 +98,7 @@ class Wiring:
         self._namespace = namespace
         self._own = names_of(cell.code, cell.last)
         self._binds_later = local_names(cell.code)
-        self.at = _control_points(options, self.names(), loops_found)
+        self.at = control_points(options, self.names(), loops_found, namespace)
         self._late_knobs: list[KnobSpec] = []
         self._attachment: Attachment | None = None
         self._import_watch: ImportWatch | None = None
@@ -113,6 +114,11 @@ class Wiring:
     def names(self) -> Names:
         """Return the names that the cell and the functions that it calls use, as of now."""
         return reach(self._own, self._namespace)
+
+    def bound_names(self) -> Names:
+        """Return the same with the knobs' variables among those that the run rebinds itself."""
+        knobs = frozenset(root_of(spec.name) for spec in self._options.knobs)
+        return self.names() | Names(binds=knobs)
 
     def check(self) -> None:
         """Refuse what can be seen to be wrong before anything runs.
@@ -147,7 +153,7 @@ class Wiring:
 
     def enter(self) -> None:
         """Begin, on the training thread: seed, and step hooks."""
-        seed = self._options.seed
+        seed = self._seed()
         if seed is not None:
             random.seed(seed)
             np.random.seed(seed)
@@ -156,6 +162,13 @@ class Wiring:
         else:
             # The loop may import it itself, however deep inside.
             self._import_watch = ImportWatch("torch", self._torch_came)
+
+    def _seed(self) -> int | None:
+        """What to seed with: as asked, or as the run was that is done again."""
+        replaying = self._session.replaying
+        if self._options.seed is None and replaying is not None:
+            return replaying.recording.seed
+        return self._options.seed
 
     def leave(self) -> None:
         """Take the hooks away, and record what is late. Training thread."""
@@ -170,6 +183,10 @@ class Wiring:
 
     def release(self) -> None:
         """The run is over: let go of what it trained, keep what it was set to."""
+        if "torch" in sys.modules:
+            from it2nb.pytorch import fingerprints
+
+            fingerprints.end(self._session)
         bound = self._session.bound
         for kept in (bound.models, bound.optimizers, bound.schedulers):
             kept.clear()
@@ -237,9 +254,13 @@ class Wiring:
         self._adopt(find(self._namespace, self.names().all))
 
     def _attach_hooks(self) -> None:
+        from it2nb.pytorch import fingerprints
+
         torch: Any = sys.modules["torch"]
-        if self._options.seed is not None:
-            torch.manual_seed(self._options.seed)
+        seed = self._seed()
+        if seed is not None:
+            torch.manual_seed(seed)
+        fingerprints.begin(self._session)
         if self.at == "optimizer":
             from it2nb.pytorch.hooks import attach
 
@@ -279,24 +300,6 @@ class Wiring:
         for name, optimizer in found.optimizers.items():
             with guard(f"knobs of {name}", session.report):
                 add_optimizer_knobs(session, optimizer, name=name)
-
-
-def _control_points(options: CellOptions, names: Names, loops_found: int) -> str:
-    """Decide what makes a step, when nobody said it."""
-    if options.at != "auto":
-        if options.at == "loop" and not loops_found:
-            raise It2nbError(
-                "--at loop: the cell has no for or while loop, also not in its functions; "
-                "call session.step(...) where a step ends, with %%it2 --session s --at session"
-            )
-        if options.at == "session" and options.session is None:
-            raise It2nbError("--at session needs --session NAME, whose step() the cell calls")
-        return options.at
-    if options.session is not None and options.session in names.reads:
-        return "session"
-    if "torch" in sys.modules or "torch" in names.all or not loops_found:
-        return "optimizer"
-    return "loop"
 
 
 def _freeze(knob: Any) -> None:

@@ -1,0 +1,1 @@
+"""The Jupyter side: magics, the background run, waiting, the panel."""
