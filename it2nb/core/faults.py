@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import copy
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import TracebackType
 
 
 @dataclass(slots=True)
@@ -43,8 +43,7 @@ class Fault:
         self.traceback = "".join(traceback.format_exception(error))
 
 
-@contextmanager
-def guard(where: str, report: Callable[[Fault], object] | None = None) -> Iterator[Fault]:
+class guard:
     """Keep an exception from passing the boundary `where`.
 
     Catches Exception only: StopTraining, KeyboardInterrupt and SystemExit pass.
@@ -57,21 +56,40 @@ def guard(where: str, report: Callable[[Fault], object] | None = None) -> Iterat
         Called with the Fault after it was caught. What it raises is dropped: a report that
         fails must not do what the fault itself may not.
 
-    Yields
-    ------
+    Returns
+    -------
     Fault
-        Falsy while nothing was caught; look at it after the block.
+        From ``with guard(...) as fault``; falsy while nothing was caught.
     """
-    fault = Fault(where)
-    try:
-        yield fault
-    except Exception as error:  # the boundary itself: DESIGN section 3, rule 6
+
+    # A class and not a generator with @contextmanager: a request passes half a dozen of these.
+    __slots__ = ("_fault", "_report")
+
+    def __init__(self, where: str, report: Callable[[Fault], object] | None = None) -> None:
+        self._fault = Fault(where)
+        self._report = report
+
+    def __enter__(self) -> Fault:
+        return self._fault
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        frames: TracebackType | None,
+    ) -> bool:
+        if error is None:
+            return False
+        if not isinstance(error, Exception):
+            return False
+        fault = self._fault
         fault.catch(error)
-    if fault and report is not None:
-        try:
-            report(fault)
-        except Exception as error:
-            fault.error += f" (and its report failed: {type(error).__name__}: {error})"
+        if self._report is not None:
+            try:
+                self._report(fault)
+            except Exception as second:  # the boundary itself: DESIGN section 3, rule 6
+                fault.error += f" (and its report failed: {type(second).__name__}: {second})"
+        return True
 
 
 def frameless(error: BaseException, text: str) -> BaseException:

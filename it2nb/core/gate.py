@@ -152,6 +152,8 @@ class Gate:
                 raise StopTraining
         if not stop and not session.results and not self._debts:
             return CONTINUE
+        if not self._debts:
+            return StepControl(stop=stop, applied=tuple(session.results))
         owed = [debt.owed for debt in self._debts]
         tags = [each.value for each in owed if each.kind == "save" and each.value]
         loads = [each.value for each in owed if each.kind == "load"]

@@ -475,6 +475,8 @@ def _number(value: Any, dtype: DType) -> float | int:
 
 
 def _equal(one: Any, other: Any) -> bool:
+    if type(one) is float and type(other) is float:
+        return one == other or (one != one and other != other)
     equal = False
     with guard("comparison of two values"):
         equal = bool(one == other) or bool(one != one and other != other)
