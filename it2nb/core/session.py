@@ -17,7 +17,7 @@ from it2nb.core.actions import ActionRegistry, spec_from
 from it2nb.core.bound import Bound
 from it2nb.core.control import CONTINUE, RunStatus, StepControl, StopTraining
 from it2nb.core.door import Door
-from it2nb.core.errors import WrongThread
+from it2nb.core.errors import JournalError, WrongThread
 from it2nb.core.faults import Fault, frameless, guard
 from it2nb.core.gate import Gate
 from it2nb.core.goals import Goal
@@ -136,7 +136,7 @@ class Session:
         self._attention = True
         self._stopping = False
         self._fault_rows = 0
-        self._t0 = clock.monotonic()
+        self._started_t = 0.0
         self._elapsed: float | None = None
         self._ended = threading.Event()
         self._ending = threading.Lock()
@@ -148,6 +148,8 @@ class Session:
         self.replaying: Replaying | None = None
 
         self.journal = Journal(self.path, self.metrics, run=self.run_id, clock=clock, retain=retain)
+        # One origin for the rows' t and for the metrics'.
+        self._t0 = self.journal.t0
         self.turns = Turns()
         self.door = Door(self, queue_size)
         self.queue = self.door.queue
@@ -209,12 +211,12 @@ class Session:
     @property
     def t(self) -> float:
         """Seconds since the session was made."""
-        return float(self.clock.monotonic()) - self._t0
+        return float(self.clock.monotonic() - self._t0)
 
     @property
     def elapsed_s(self) -> float:
         """Seconds from the start of the session until now or its end."""
-        return self.t if self._elapsed is None else self._elapsed
+        return self.t - self._started_t if self._elapsed is None else self._elapsed
 
     @property
     def steps_per_s(self) -> float | None:
@@ -604,7 +606,7 @@ class Session:
         """Begin the run; the first control point does it too. Any thread, idempotent."""
         if not self._began and not self._ended.is_set():
             self._began = True
-            self._t0 = self.clock.monotonic()
+            self._started_t = self.t
             self.change_status("running")
         return self
 
@@ -633,7 +635,7 @@ class Session:
                 with guard(f"on_end {getattr(call, '__name__', call)}", self.report):
                     call()
             self._on_end.clear()
-            self._elapsed = self.t
+            self._elapsed = self.t - self._started_t
             if self._status != final:
                 self.change_status(final)
             self._owner = None
@@ -763,14 +765,19 @@ class Session:
         """Write rows at the present step; False when the disk refused them. Any thread."""
         if self._ended.is_set():
             return False
-        return self.journal.append_many(
-            rows,
-            step=self._step,
-            branch_id=self._branch_id,
-            round=self._round,
-            source=source,
-            action_id=action_id,
-        )
+        try:
+            return self.journal.append_many(
+                rows,
+                step=self._step,
+                branch_id=self._branch_id,
+                round=self._round,
+                source=source,
+                action_id=action_id,
+            )
+        except JournalError:
+            if self.journal.is_closed:  # another thread ended the run in between
+                return False
+            raise
 
     def change_status(self, status: RunStatus) -> None:
         """Move to another status and write it down."""
