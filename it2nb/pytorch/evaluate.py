@@ -42,7 +42,7 @@ def undisturbed(models: Iterable[nn.Module] = (), of: Any = None) -> Iterator[No
     modules = {id(part): part for each in several for part in bare(each).modules()}
     loaders = [each for each in found if isinstance(each, DataLoader)]
     streams = [each for each in found if isinstance(each, _STREAMS)]
-    streams += [each for loader in loaders for each in _streams_of(loader)]
+    streams += [each for loader in loaders for each in streams_of(loader)]
     flags = [(part, part.training) for part in modules.values()]
     with ExitStack() as stack:
         stack.enter_context(rng.preserved(*{id(each): each for each in streams}.values()))
@@ -139,7 +139,7 @@ def _filled(cell: types.CellType) -> bool:
     return True
 
 
-def _streams_of(loader: DataLoader[Any]) -> list[Any]:
+def streams_of(loader: DataLoader[Any]) -> list[Any]:
     """Find the generators of a loader and its samplers."""
     holders = [loader, loader.sampler, loader.batch_sampler]
     holders.append(getattr(loader.batch_sampler, "sampler", None))

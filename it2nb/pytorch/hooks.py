@@ -18,8 +18,9 @@ from it2nb.core.control import StepControl, StopTraining
 from it2nb.core.faults import guard
 from it2nb.pytorch import modules, scaler
 from it2nb.pytorch.live import adopt
-from it2nb.pytorch.optimizers import SteeredOptimizer, add_optimizer_knobs, steering_of
+from it2nb.pytorch.optimizers import add_optimizer_knobs, steering_of
 from it2nb.pytorch.schedulers import unwrapped
+from it2nb.pytorch.steered import SteeredOptimizer
 from it2nb.pytorch.switchboard import switchboard
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 SERVED_AFTER = 20
 #: ... and after which another one counts.
 REPLACED_AFTER = 200
+
+#: Requests that have to wait until no step is under way.
+NEEDS_WHOLE_STEPS = frozenset({"save_checkpoint", "load_checkpoint", "undo", "goto", "fork"})
 
 MetricsFn = Callable[[], Mapping[str, Any] | None]
 
@@ -92,7 +96,12 @@ class Attachment:
             self._meet(optimizer)
         if not self._has_begun:
             self._has_begun = True
-            session.pump()
+            # The gradients of this step are made: no state is saved or put back before its end.
+            session.gate.only = frozenset(session.actions) - NEEDS_WHOLE_STEPS
+            try:
+                session.pump()
+            finally:
+                session.gate.only = None
 
     def after(self, optimizer: Any) -> None:
         """A step is over.
@@ -185,9 +194,7 @@ class Attachment:
         self._tell_stepper()
 
     def _has_others(self) -> bool:
-        return any(
-            each.optimizer() is not None for each in steering_of(self.session).optimizers
-        )
+        return any(each.optimizer() is not None for each in steering_of(self.session).optimizers)
 
     def _is_stepper(self, optimizer: Any) -> bool:
         """Whether the steps of this one count. The first that steps does, or ``--steps-of``."""

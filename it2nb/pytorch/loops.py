@@ -27,17 +27,19 @@ class Loop(Generic[T]):
         session: Session,
         items: Iterable[T],
         metrics_fn: Callable[[], Mapping[str, Any] | None] | None,
+        epochs: int = 1,
     ) -> None:
         self.session = session
         self._items = items
         self._metrics_fn = metrics_fn
+        self._epochs = epochs
 
     def __len__(self) -> int:
-        return len(self._items)  # type: ignore[arg-type]
+        return len(self._items) * self._epochs  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[T]:
         session = self.session
-        for item in self._items:
+        for item in self._run():
             if session.stop_requested:
                 return
             try:
@@ -47,6 +49,16 @@ class Loop(Generic[T]):
                 raise
             if self._step():
                 return
+
+    def _run(self) -> Iterator[T]:
+        if "torch" in sys.modules:
+            # Only what PyTorch trains can go back, and then its batches have to.
+            from it2nb.pytorch.batches import batches_of
+
+            yield from batches_of(self.session, self._items).run(self._epochs)
+        else:
+            for _ in range(self._epochs):
+                yield from self._items
 
     def _step(self) -> bool:
         """The body is through: its control point. Returns whether the run was stopped."""
@@ -73,8 +85,12 @@ def loop(
     session: Session,
     items: Iterable[T],
     metrics_fn: Callable[[], Mapping[str, Any] | None] | None = None,
+    *,
+    epochs: int = 1,
 ) -> Loop[T]:
     """Wrap an iterable: each turn of the loop is one step of the run.
+
+    Going back (undo, goto, load_checkpoint, fork) takes the batches back too.
 
     ::
 
@@ -90,13 +106,16 @@ def loop(
     items : iterable
     metrics_fn : callable, optional
         Called at the end of each turn; what it returns is recorded with what was logged.
+    epochs : int
+        Go through the items so many times. In a loop of your own around this one, going back
+        to an earlier epoch takes that epoch's batches, and your loop counts on.
 
     Returns
     -------
     Loop
         Can be iterated as often as `items` can; has a length if they have one.
     """
-    return Loop(session, items, metrics_fn)
+    return Loop(session, items, metrics_fn, epochs)
 
 
 def log(session: Session, values: Mapping[str, Any] | None = None, **more: Any) -> None:

@@ -235,7 +235,9 @@ class Past:
     def take_in_passing(self, session: Session) -> None:
         """Take a snapshot that nobody asked for, if there is anything to take and time for it."""
         bound = session.bound
-        if (bound.models or bound.optimizers) and self.is_affordable():
+        # At step 0 the first step may be under way, its gradients made: nothing to go back to.
+        is_step = session.step_count > 0
+        if is_step and (bound.models or bound.optimizers) and self.is_affordable():
             self.take(f"step {session.step_count}")
 
     def before_change(self, handle: ActionHandle) -> None:
@@ -335,7 +337,10 @@ class Past:
         notes += write_knobs(session, before if keep_knobs else knobs)
         changed = changes(before, read_knobs(session))
         branch = session.fork_branch(int(to["step"]), reason, to.get("branch_id"))
-        if not self.replays:
+        if self.replays:
+            caveats = [getattr(each, "caveat", None) for each in live.stateful.values()]
+            notes += [each for each in caveats if each]
+        else:
             notes.append(DATA_GOES_ON.format(step=to["step"]))
         told = {
             **to,

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from it2nb.core.errors import Rejected
-from it2nb.pytorch.plain import Reducer, expand
 
 #: A stream that is not global.
 Generator = torch.Generator | np.random.Generator | np.random.RandomState | random.Random
@@ -36,7 +35,7 @@ def capture(generators: Mapping[str, Generator] | None = None) -> dict[str, Any]
     """
     state: dict[str, Any] = {
         "python": _python_state(random.getstate()),
-        "numpy": _reduce(np.random.get_state(legacy=False), "NumPy's global stream"),
+        "numpy": _tensors(np.random.get_state(legacy=False)),
         "torch": torch.get_rng_state(),
     }
     if torch.cuda.is_initialized():
@@ -61,7 +60,7 @@ def restore(
     """
     notes: list[str] = []
     random.setstate(_python_tuple(state["python"]))
-    np.random.set_state(expand(state["numpy"], where="NumPy's global stream", clone=True))
+    np.random.set_state(_arrays(state["numpy"]))
     torch.set_rng_state(state["torch"])
     saved = state.get("cuda", [])
     count = torch.cuda.device_count() if saved else 0
@@ -99,10 +98,9 @@ def state_of(generator: Generator) -> dict[str, Any]:
     if isinstance(generator, torch.Generator):
         return {"kind": "torch", "state": generator.get_state().clone()}
     if isinstance(generator, np.random.Generator):
-        inner = _reduce(generator.bit_generator.state, "a NumPy generator")
-        return {"kind": "numpy", "state": inner}
+        return {"kind": "numpy", "state": _tensors(generator.bit_generator.state)}
     if isinstance(generator, np.random.RandomState):
-        return {"kind": "legacy", "state": _reduce(generator.get_state(legacy=False), "a stream")}
+        return {"kind": "legacy", "state": _tensors(generator.get_state(legacy=False))}
     return {"kind": "python", "state": _python_state(generator.getstate())}
 
 
@@ -118,9 +116,9 @@ def put_back(generator: Generator, saved: Mapping[str, Any]) -> None:
     if kind == "torch" and isinstance(generator, torch.Generator):
         generator.set_state(state)
     elif kind == "numpy" and isinstance(generator, np.random.Generator):
-        generator.bit_generator.state = expand(state, where="a NumPy generator", clone=True)
+        generator.bit_generator.state = _arrays(state)
     elif kind == "legacy" and isinstance(generator, np.random.RandomState):
-        generator.set_state(expand(state, where="a NumPy stream", clone=True))
+        generator.set_state(_arrays(state))
     elif kind == "python" and isinstance(generator, random.Random):
         generator.setstate(_python_tuple(state))
     else:
@@ -130,8 +128,17 @@ def put_back(generator: Generator, saved: Mapping[str, Any]) -> None:
         )
 
 
-def _reduce(state: Any, where: str) -> Any:
-    return Reducer(portable=True, clone=True)(state, where)
+def _tensors(state: Any) -> Any:
+    """Turn the arrays of a NumPy state into tensors: copies, and plain."""
+    if isinstance(state, Mapping):
+        return {key: _tensors(value) for key, value in state.items()}
+    return torch.from_numpy(state.copy()) if isinstance(state, np.ndarray) else state
+
+
+def _arrays(state: Any) -> Any:
+    if isinstance(state, Mapping):
+        return {key: _arrays(value) for key, value in state.items()}
+    return state.numpy().copy() if isinstance(state, torch.Tensor) else state
 
 
 def _python_state(state: tuple[Any, ...]) -> dict[str, Any]:
