@@ -123,12 +123,23 @@ class Verdict:
 
 
 def compare(
-    recording: Recording, session: Session, live: Replaying, ignore: Sequence[str] = ()
+    recording: Recording,
+    session: Session,
+    live: Replaying,
+    ignore: Sequence[str] = (),
+    *,
+    is_over: bool,
 ) -> Verdict:
-    """Compare a replay with its recording; see `Replay.verify`. Any thread."""
+    """Compare a replay with its recording; see `Replay.verify`. Any thread.
+
+    Parameters
+    ----------
+    is_over : bool
+        Whether the replay's loop has come to its end.
+    """
     replayed = Recording(session.journal)
     metrics = _Metrics(recording, session.metrics, live, ignore)
-    requests = _requests(recording, session, live)
+    requests = _requests(session, live, is_over)
     state, parts = _states(recording.states, replayed.states, "end")
     start, _ = _states(recording.states, replayed.states, "start")
     notes = list(live.notes)
@@ -138,9 +149,9 @@ def compare(
             f"{len(recording.unasked)} changes were made without a request, the first at step "
             f"{event.step} ({event.type}): a replay can't make them"
         )
-    if not session.is_ended:
+    if not is_over:
         notes.append("the replay goes on: what it did so far was compared")
-    equal = metrics.is_equal and state != "different" and not requests and session.is_ended
+    equal = metrics.is_equal and state != "different" and not requests and is_over
     surroundings = replayed.environment or describe(session)
     return Verdict(
         is_equal=equal,
@@ -228,7 +239,7 @@ def _same(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.bo
     return np.asarray(bits | (np.isnan(one) & np.isnan(other)))
 
 
-def _requests(recording: Recording, session: Session, live: Replaying) -> list[str]:
+def _requests(session: Session, live: Replaying, is_over: bool) -> list[str]:
     """Say which requests were missed, late, or came out differently."""
     said = [f"{each.what} at {each.place} was left out" for each in live.missed]
     said += [f"{each.what} at {each.place} was served late" for each in live.late]
@@ -237,7 +248,7 @@ def _requests(recording: Recording, session: Session, live: Replaying) -> list[s
             continue  # it changes nothing; what it found depends on the snapshots that are kept
         result = session.result(handle.id)
         if result is None:
-            if session.is_ended:
+            if is_over:
                 said.append(f"{item.what} at {item.place} has no result")
             continue
         for name in ("status", "before", "after"):

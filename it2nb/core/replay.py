@@ -30,6 +30,10 @@ _VETO = (
 )
 
 
+#: Whether the code that runs is the recorded one.
+Code = Literal["same", "changed", "unknown"]
+
+
 class ReplayRefused(It2nbError):
     """A replay was not begun: the code is not what was recorded, or the run can't be replayed."""
 
@@ -75,6 +79,7 @@ class Replay:
         self.recording = Recording(journal)
         self.session: Session | None = None
         self.live: Replaying | None = None
+        self._said = ""
 
     def __repr__(self) -> str:
         by = "" if self.session is None else f" by {self.session.run_id}"
@@ -110,7 +115,9 @@ class Replay:
             raise ReplayRefused(
                 f"{session.run_id} has begun already; attach a replay before its first step"
             )
-        code = self._check_cell(session, go_on)
+        code = self.check(session.source_cell, go_on=go_on)
+        if code == "changed":
+            session.warn(f"the replayed cell is not the recorded one{self._said}")
         if session.seed is None:
             session.seed = self.recording.seed
         self.session = session
@@ -142,22 +149,32 @@ class Replay:
         """
         if self.session is None or self.live is None:
             raise ReplayRefused("nothing was replayed yet: attach a session and run its loop")
-        return compare(self.recording, self.session, self.live, ignore)
+        return self.live.verify(ignore)
 
-    def _check_cell(self, session: Session, go_on: bool) -> Literal["same", "changed", "unknown"]:
+    def check(self, cell: str | None, *, go_on: bool = False) -> Code:
+        """Compare a cell with the recorded one. Any thread.
+
+        Returns
+        -------
+        {"same", "changed", "unknown"}
+            ``"unknown"`` where the run or the recording is a script's.
+
+        Raises
+        ------
+        ReplayRefused
+            If it is another one, unless `go_on`.
+        """
         wanted = self.recording.cell_sha256
-        if wanted is None or session.source_cell is None:
+        if wanted is None or cell is None:
             return "unknown"
-        found = hashlib.sha256(session.source_cell.encode("utf-8", "surrogatepass")).hexdigest()
-        if found == wanted:
+        if hashlib.sha256(cell.encode("utf-8", "surrogatepass")).hexdigest() == wanted:
             return "same"
-        said = difference(self.recording.cell, session.source_cell)
+        self._said = difference(self.recording.cell, cell)
         if not go_on:
             raise ReplayRefused(
-                f"this cell is not the recorded one, so it would not do the same run{said}\n"
+                f"this cell is not the recorded one, so it would not do the same run{self._said}\n"
                 f"Undo the change, or go on all the same: --go-on, attach(session, go_on=True)"
             )
-        session.warn(f"the replayed cell is not the recorded one{said}")
         return "changed"
 
 
@@ -202,6 +219,10 @@ class Replaying:
     def recorded(self, action_id: str) -> Recorded | None:
         """Return a recorded request by its id."""
         return self._by_id.get(action_id)
+
+    def verify(self, ignore: Sequence[str] = ()) -> Verdict:
+        """Compare the run with the recording; see `Replay.verify`. Any thread."""
+        return compare(self.recording, self._session, self, ignore, is_over=self._session.is_ended)
 
     def serve_due(self) -> None:
         """Serve what is due at this control point, before anything else."""
@@ -335,13 +356,17 @@ class Replaying:
             if isinstance(item, Recorded) and not item.own and item.type != "pause":
                 self.missed.append(item)
         self._next = len(self._plan)
+        verdict = compare(self.recording, self._session, self, is_over=True)
+        said = str(verdict)
+        self._session.alert(f"replay of {self.recording.journal.run}: {said}")
         self._session.emit(
             "replay_finished",
             {
                 "served": len(self.served),
                 "missed": [each.what for each in self.missed[:100]],
                 "late": [each.what for each in self.late[:100]],
-                "notes": self.notes[:100],
+                "is_equal": verdict.is_equal,
+                "verdict": said[:4000],
             },
             source="replay",
         )
