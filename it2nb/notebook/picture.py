@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from it2nb.core.wire import KnobView, State
+from it2nb.core.wire_panel import Mark
 from it2nb.notebook.panel_rows import cut, number
 
 if TYPE_CHECKING:
@@ -29,7 +30,11 @@ CURVES = 4
 POINTS = 800
 KNOBS = 24
 
-INK, DIM, LINE, GRID, FADED = "#1d2125", "#59616b", "#1976d2", "#e4e7ea", "#b9c0c8"
+INK, DIM, GRID = "#1d2125", "#59616b", "#e4e7ea"
+#: The averaged curve, the raw one behind it, and those of abandoned branches.
+LINE, RAW, FADED = "#1976d2", "#bcd8f3", "#c9ced4"
+#: Share of the old value that one point leaves in the average.
+KEEP = 0.9
 STATUS = {
     "running": "#2e7d32",
     "finished": "#1565c0",
@@ -39,7 +44,7 @@ STATUS = {
 }
 
 
-def draw(state: State, metrics: Any) -> bytes:
+def draw(state: State, metrics: Any, marks: Sequence[Mark] = ()) -> bytes:
     """Return a PNG of the run.
 
     Parameters
@@ -47,6 +52,8 @@ def draw(state: State, metrics: Any) -> bytes:
     state : State
     metrics : MetricStore or the like
         With ``lines(name)`` and ``view(name, points=, branch_id=, round=)``.
+    marks : sequence of Mark
+        Lines across the curves.
     """
     from PIL import Image, ImageDraw
 
@@ -70,7 +77,7 @@ def draw(state: State, metrics: Any) -> bytes:
         left = 14 + (index % 2) * (WIDTH - 14) / 2
         width = WIDTH - 28 if wide else (WIDTH - 14) / 2 - 20
         y = top + (index // 2) * (PLOT_HEIGHT + 26)
-        _plot(page, (left, y, width), name, state, metrics)
+        _plot(page, (left, y, width), name, state, metrics, marks)
     top += plot_rows * (PLOT_HEIGHT + 26) + 4
     for index, knob in enumerate(knobs):
         x = 14 + (index % 3) * (WIDTH - 28) / 3
@@ -123,7 +130,12 @@ def _head(page: Page, state: State) -> None:
 
 
 def _plot(
-    page: Page, place: tuple[float, float, float], name: str, state: State, metrics: Any
+    page: Page,
+    place: tuple[float, float, float],
+    name: str,
+    state: State,
+    metrics: Any,
+    marks: Sequence[Mark],
 ) -> None:
     left, top, width = place
     latest = state.metrics.get(name)
@@ -137,11 +149,31 @@ def _plot(
     ]
     scale = _Scale(views, box)
     scale.grid(page)
+    scale.mark(page, marks)
     now = state.round, state.branch_id
     for view in views:
         live = (view.round, view.branch_id) == now
-        for stretch in scale.stretches(view):
-            page.line(stretch, LINE if live else FADED, 1.2)
+        for stretch in scale.stretches(view.steps, view.values):
+            page.line(stretch, RAW if live else FADED, 1.0)
+        if live:
+            for stretch in scale.stretches(view.steps, _averaged(view.steps, view.values)):
+                page.line(stretch, LINE, 1.6)
+
+
+def _averaged(steps: Any, values: Any) -> Any:
+    """Smooth a curve over steps as the panel does (js/src/series.ts); holes stay holes."""
+    total = weight = 0.0
+    last: float | None = None
+    found = np.full(len(values), np.nan)
+    for index, (step, value) in enumerate(zip(steps.tolist(), values.tolist(), strict=True)):
+        if not math.isfinite(value):
+            continue
+        keep = KEEP ** max(1.0, 1.0 if last is None else step - last)
+        total = keep * total + (1 - keep) * value
+        weight = keep * weight + (1 - keep)
+        last = step
+        found[index] = total / weight
+    return found
 
 
 class _Scale:
@@ -158,20 +190,35 @@ class _Scale:
         if self._high == self._low:
             self._low, self._high = self._low - 0.5, self._high + 0.5
 
-    def stretches(self, view: Any) -> list[list[tuple[float, float]]]:
+    def _x(self, steps: Any) -> Any:
+        span = (self._high_x - self._low_x) or 1.0
+        return self._left + (steps - self._low_x) / span * self._width
+
+    def stretches(self, steps: Any, values: Any) -> list[list[tuple[float, float]]]:
         """Return the curve's points, parted where a value is no number."""
-        span_x = (self._high_x - self._low_x) or 1.0
-        x = self._left + (view.steps - self._low_x) / span_x * self._width
+        x = self._x(steps)
         # Halves first: the difference of two huge values may not be a number.
         half = self._high / 2 - self._low / 2
-        y = self._top + self._height * (self._high / 2 - view.values / 2) / half
+        y = self._top + self._height * ((self._high / 2 - values / 2) / half)
         parts: list[list[tuple[float, float]]] = [[]]
-        for px, py, value in zip(x.tolist(), y.tolist(), view.values.tolist(), strict=True):
+        for px, py, value in zip(x.tolist(), y.tolist(), values.tolist(), strict=True):
             if math.isfinite(value):
                 parts[-1].append((px, py))
             elif parts[-1]:
                 parts.append([])
         return [part for part in parts if part]
+
+    def mark(self, page: Page, marks: Sequence[Mark]) -> None:
+        """Draw a line at each mark, and its label where there is room."""
+        free = self._left - 1.0
+        for mark in marks:
+            if not self._low_x <= mark.step <= self._high_x:
+                continue
+            x = float(self._x(mark.step))
+            for y in range(int(self._top), int(self._top + self._height), 6):
+                page.line([(x, y), (x, y + 3)], DIM, 0.5)
+            if x > free and x < self._left + self._width - 60:
+                free = page.text(x + 3, self._top - 2, cut(mark.label, 16), DIM, size=9) + 6
 
     def grid(self, page: Page) -> None:
         """Draw three lines and say what they are."""

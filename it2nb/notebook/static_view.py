@@ -9,11 +9,13 @@ from typing import Any
 from it2nb.core.control import ENDED
 from it2nb.core.faults import guard
 from it2nb.core.wire import KnobView, State
-from it2nb.notebook.panel_rows import cut, number
+from it2nb.core.wire_panel import Mark
+from it2nb.notebook.panel_rows import cut, mark_of, number
 from it2nb.notebook.picture import WIDTH, draw
 
 #: Between two pictures of a run that goes on, seconds: each costs some 20 kB.
 RENEW_S = 60.0
+MARKS = 40
 
 
 class StaticView:
@@ -74,9 +76,13 @@ class StaticView:
         state: State = self._session.state()
         found: dict[str, Any] = {"text/plain": table(state, self._variable)}
         with guard("picture of the run"):
-            png = draw(state, self._session.metrics)
+            png = draw(state, self._session.metrics, self._marks())
             found["image/png"] = base64.b64encode(png).decode("ascii")
         return found
+
+    def _marks(self) -> list[Mark]:
+        events = self._session.journal.tail(MARKS, types=["action_result", "checkpoint_loaded"])
+        return [mark for mark in map(mark_of, events) if mark is not None]
 
 
 _METADATA = {"image/png": {"width": WIDTH}}

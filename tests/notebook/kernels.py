@@ -146,8 +146,10 @@ class Kernel:
 
     def _read(self) -> None:
         socket = self.client.iopub_channel.socket
-        while not self._over.is_set():
+        while True:
             if not socket.poll(50):
+                if self._over.is_set():
+                    return
                 continue
             _, message = self.client.session.recv(socket, mode=0)
             with self._news:

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from it2nb.core.wire import Event
+from it2nb.notebook.panel_rows import mark_of, number, row_of
+
+
+def event(kind: str, **payload: Any) -> Event:
+    return Event(seq=7, type=kind, payload=payload, ts=1.0, t=0.5, step=41)
+
+
+def result(**payload: Any) -> Event:
+    return event("action_result", **{"id": "a", "type": "set_knob", "status": "applied"} | payload)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_number_reads_back_as_the_very_same(value: float) -> None:
+    assert float(number(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (3e-5, "3e-5"),
+        (0.001, "0.001"),
+        (2.5e-6, "2.5e-6"),
+        (1.0, "1"),
+        (1e7, "1e7"),
+        (1e22, "1e22"),
+    ],
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_a_request_is_a_row_with_all_that_was_asked_and_done() -> None:
+    row = row_of(
+        result(name="lr", requested=2, before=0.1, after=1.0, status="clamped", reason="max 1")
+    )
+    assert (row.name, row.requested, row.before, row.after) == ("lr", 2, 0.1, 1.0)
+    assert (row.status, row.reason, row.action, row.action_id) == (
+        "clamped",
+        "max 1",
+        "set_knob",
+        "a",
+    )
+
+
+def test_the_proof_of_an_action_is_told_in_a_line() -> None:
+    told = row_of(result(type="evaluate", data={"val_loss": 0.4123456, "acc": 1, "ok": True})).text
+    assert told == "val_loss 0.41235, acc 1, ok yes"
+
+
+def test_rows_are_bounded_and_strict_whatever_is_in_an_event() -> None:
+    deep: Any = "x"
+    for _ in range(50):
+        deep = {"k" * 500: [deep] * 3}
+    row = row_of(
+        result(name="lr", requested=deep, before=math.nan, after=[math.inf] * 500, data=deep)
+    )
+    text = row.model_dump_json()
+    json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
+    assert len(text) < 4_000
+    assert row.before == "nan"
+
+
+@pytest.mark.parametrize(
+    ("told", "label"),
+    [
+        (result(name="lr", after=3e-4), "lr 3e-4"),
+        (result(name="act", after="relu"), "act relu"),
+        (result(type="set_mode", name="lr", requested="hold"), "lr hold"),
+        (result(type="batch", data=[{"name": "lr"}, {"name": "wd"}]), "lr, wd"),
+        (event("checkpoint_loaded", path="x"), "restored"),
+    ],
+)
+def test_what_changed_the_run_marks_the_curves(told: Event, label: str) -> None:
+    mark = mark_of(told)
+    assert mark is not None and mark.label == label and mark.step == 41 and mark.seq == 7
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        result(name="lr", status="rejected"),
+        result(type="pause"),
+        event("note", text="x"),
+        event("round_started"),
+    ],
+)
+def test_what_changed_nothing_leaves_no_mark(told: Event) -> None:
+    assert mark_of(told) is None

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import base64
+import json
+import math
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from it2nb.core.session import Session
+from it2nb.notebook.picture import SCALE, WIDTH, draw
+from it2nb.notebook.static_view import StaticView, summary
+
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture
+def session() -> Iterator[Session]:
+    made = Session(directory=None, title="digits", watch=("loss", "acc"), total_steps=400)
+    for number in range(27):
+        made.register_knob(f"lr[{number}]", lambda: 3e-5, lambda value: None, group="opt")
+    made.start()
+    for step in range(300):
+        loss = math.nan if step == 50 else 2 / (step + 1)
+        made.step({"loss": loss, "acc": 0.5, EVIL: 1.0})
+    yield made
+    made.end()
+
+
+def size_of(png: bytes) -> tuple[int, int]:
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = struct.unpack(">II", png[16:24])
+    return width, height
+
+
+def test_the_picture_is_sharp_and_small(session: Session) -> None:
+    png = draw(session.state(), session.metrics)
+    width, height = size_of(png)
+    assert width == WIDTH * SCALE and height > 300
+    # A panel adds under 50 kB to a saved notebook, base64 included.
+    assert len(png) * 4 / 3 < 45_000
+
+
+@pytest.mark.parametrize(
+    "values", [[], [1.0], [math.nan] * 3, [0.0, 0.0], [1e308, -1e308], [math.inf]]
+)
+def test_any_curve_can_be_drawn(values: list[float]) -> None:
+    session = Session(directory=None, watch=("loss",))
+    session.start()
+    for value in values:
+        session.step({"loss": value})
+    session.end(status="failed", error=f"RuntimeError: {EVIL} ✓ 数")
+    assert size_of(draw(session.state(), session.metrics))[0] == WIDTH * SCALE
+
+
+def test_the_bundle_is_strict_json_and_tells_state_values_and_the_python_call(
+    session: Session,
+) -> None:
+    session.end()
+    bundle = StaticView(session, "session", "id").bundle()
+    json.dumps(bundle, allow_nan=False)
+    assert set(bundle) == {"text/plain", "image/png"}
+    size_of(base64.b64decode(bundle["image/png"]))
+    text = bundle["text/plain"]
+    assert "digits: finished, step 300 of 400" in text
+    assert "loss 0.00666667" in text
+    assert "lr[26]" in text and "3e-5" in text
+    assert "session.journal.requests()" in text
+
+
+def test_a_panel_says_what_it_is_where_nothing_can_be_shown(session: Session) -> None:
+    # C31
+    text = summary(session, "it2nb.current()", problem="no front end")
+    assert "running, step 300" in text and "it2nb.current().set(" in text and "no front end" in text
+
+
+class Shown:
+    """Stands in for IPython's display functions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.first: list[dict[str, Any]] = []
+        self.updates: list[dict[str, Any]] = []
+        monkeypatch.setattr("IPython.display.display", lambda data, **_: self.first.append(data))
+        monkeypatch.setattr(
+            "IPython.display.update_display", lambda data, **_: self.updates.append(data)
+        )
+
+
+def test_it_is_renewed_at_the_end_and_not_at_every_turn(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = Shown(monkeypatch)
+    view = StaticView(session, "session", "id")
+    assert view.keep_up("running") is None  # nobody shows it
+    view.show()
+    for _ in range(5):
+        assert (view.keep_up("running") or 0) > 0
+    assert shown.updates == []
+    session.end()
+    assert view.keep_up("finished") is None
+    view.keep_up("finished")
+    view.freeze()
+    assert len(shown.updates) == 1
+    assert "finished" in shown.updates[0]["text/plain"]
