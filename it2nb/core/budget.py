@@ -62,7 +62,8 @@ class Budget:
                 continue
             used = getattr(spent, name)
             if used >= limit:
-                return f"the budget of {source} is used up: {min(used, limit):g} of {limit:g} {name}"
+                used = min(used, limit)
+                return f"the budget of {source} is used up: {used:g} of {limit:g} {name}"
         if self.wall_s is not None and elapsed_s >= self.wall_s:
             return f"the budget of {source} is used up: {elapsed_s:.0f} of {self.wall_s:g} s"
         return None

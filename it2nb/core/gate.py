@@ -92,7 +92,15 @@ class Gate:
             session._attention = True
 
     def _serve(self, handle: ActionHandle) -> None:
-        owed = serve(self._session, handle)
+        try:
+            owed = serve(self._session, handle)
+        except BaseException as error:
+            # An interrupt, or a handler that wants the process to exit: it goes on its way, but
+            # the request gets its result first.
+            if not handle.done():
+                said = f"{type(error).__name__} came while it was carried out"
+                settle(self._session, handle, "failed", said)
+            raise
         if owed is not None:
             self._debts.append(Debt(handle, owed, self._session.step_count))
             self._session._attention = True
@@ -152,8 +160,9 @@ class Gate:
                 raise StopTraining
         if not stop and not session.results and not self._debts:
             return CONTINUE
+        applied = tuple(each for each in session.results if each.ok)
         if not self._debts:
-            return StepControl(stop=stop, applied=tuple(session.results))
+            return StepControl(stop=stop, applied=applied)
         owed = [debt.owed for debt in self._debts]
         tags = [each.value for each in owed if each.kind == "save" and each.value]
         loads = [each.value for each in owed if each.kind == "load"]
@@ -164,7 +173,7 @@ class Gate:
             tag=tags[-1] if tags else None,
             load=loads[-1] if loads else None,
             reset=tuple(each.value or "" for each in owed if each.kind == "reset"),
-            applied=tuple(session.results),
+            applied=applied,
         )
 
     def _wait_for_requests(self) -> None:

@@ -11,7 +11,7 @@ from it2nb.core.errors import Rejected, UnknownAction
 from it2nb.core.faults import guard
 from it2nb.core.knobs import Outcome, shown
 from it2nb.core.queue import ActionHandle
-from it2nb.core.wire import EFFECTIVE, ActionResult, Status
+from it2nb.core.wire import EFFECTIVE, ActionResult, Status, plain
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session
@@ -43,25 +43,52 @@ def serve(session: Session, handle: ActionHandle) -> Owed | None:
     Owed or None
         What the loop has to do itself; its result then comes later.
     """
-    action = handle.action
     handle.served = session.place()
+    decided: Decided | None = None
+    with guard(f"decision about {handle.action.type}") as fault:
+        decided = _decide(session, handle)
+    if decided is None:
+        # A foreign getter or check raised: nothing was touched yet.
+        settle(session, handle, "failed", f"it could not be decided: {fault.error}")
+    elif decided.status == "waiting":
+        session.hold_for_approval(handle, decided.reason or "")
+    elif decided.status is not None or decided.spec is None or decided.payload is None:
+        settle(session, handle, decided.status or "rejected", decided.reason)
+    else:
+        return _carry_out(session, handle, decided.spec, decided.payload)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Whether a request may be carried out: then it has spec and payload, else a status."""
+
+    spec: ActionSpec | None = None
+    payload: dict[str, Any] | None = None
+    status: Status | None = None
+    reason: str | None = None
+
+
+def _decide(session: Session, handle: ActionHandle) -> Decided:
+    """Expiry, precondition, arguments, availability, policy; in this order."""
+    action = handle.action
     late = too_late(session, handle)
     if late is not None:
-        settle(session, handle, *late)
-        return None
+        return Decided(status=late[0], reason=late[1])
     try:
         spec = session.actions[action.type]
-    except UnknownAction as err:
-        settle(session, handle, "rejected", str(err))
-        return None
-    payload, verdict_status, reason = _admit(session, handle, spec)
-    if verdict_status == "waiting":
-        session.hold_for_approval(handle, reason or "")
-        return None
-    if verdict_status is not None or payload is None:
-        settle(session, handle, verdict_status or "rejected", reason, payload=payload)
-        return None
-    return _carry_out(session, handle, spec, payload)
+        payload = spec.validate(action.payload)
+        reason = spec.reason_unavailable()
+    except (UnknownAction, Rejected) as err:
+        return Decided(status="rejected", reason=str(err))
+    if reason is not None:
+        return Decided(status="rejected", reason=reason)
+    verdict = session.policy.judge(handle, spec, payload, session)
+    if verdict.kind == "allow":
+        return Decided(spec, payload)
+    return Decided(
+        status="waiting" if verdict.kind == "wait" else "rejected", reason=verdict.reason
+    )
 
 
 def too_late(session: Session, handle: ActionHandle) -> tuple[Status, str] | None:
@@ -100,24 +127,6 @@ def unmet(session: Session, expect: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _admit(
-    session: Session, handle: ActionHandle, spec: ActionSpec
-) -> tuple[dict[str, Any] | None, Status | None, str | None]:
-    """Arguments, availability, policy. Returns payload, and a status when it ends here."""
-    payload: dict[str, Any] | None = None
-    try:
-        payload = spec.validate(handle.action.payload)
-        reason = spec.reason_unavailable()
-        if reason is not None:
-            return payload, "rejected", reason
-    except Rejected as err:
-        return payload, "rejected", err.reason
-    verdict = session.policy.judge(handle, spec, payload, session)
-    if verdict.kind == "allow":
-        return payload, None, None
-    return payload, "waiting" if verdict.kind == "wait" else "rejected", verdict.reason
-
-
 def _carry_out(
     session: Session, handle: ActionHandle, spec: ActionSpec, payload: dict[str, Any]
 ) -> Owed | None:
@@ -130,7 +139,7 @@ def _carry_out(
     finally:
         session.serving = previous
     if fault.kind == "Rejected":
-        settle(session, handle, "rejected", fault.error.removeprefix("Rejected: "), payload=payload)
+        settle(session, handle, "rejected", fault.error.removeprefix("Rejected: "))
     elif fault:
         settle(
             session,
@@ -138,7 +147,6 @@ def _carry_out(
             "failed",
             f"the handler raised {fault.error}",
             error=fault.error,
-            payload=payload,
         )
     elif isinstance(data, Owed):
         return data
@@ -147,7 +155,7 @@ def _carry_out(
     elif isinstance(data, KnobChange):
         _settle_change(session, handle, data)
     else:
-        settle(session, handle, "applied", data=data, payload=payload)
+        settle(session, handle, "applied", data=data)
     return None
 
 
@@ -178,7 +186,6 @@ def settle(
     requested: Any = None,
     before: Any = None,
     after: Any = None,
-    payload: Mapping[str, Any] | None = None,
 ) -> ActionResult:
     """Write the one result of a request, then wake whoever waits for it.
 
@@ -189,10 +196,11 @@ def settle(
     ok = status in EFFECTIVE
     if name is None and action.type in KNOB_ACTIONS:
         name, requested, before, after = _describe_knob(session, action.payload, before, after)
+    # Plain values: a result is kept for as long as the session, a tensor in it would be too.
     fields: dict[str, Any] = {
-        "id": action.id, "type": action.type, "ok": ok, "status": status, "data": data,
+        "id": action.id, "type": action.type, "ok": ok, "status": status, "data": plain(data),
         "error": None if ok else error or reason or status, "source": handle.source,
-        "actor": handle.actor, "name": name, "requested": requested, "before": before,
+        "actor": handle.actor, "name": name, "requested": plain(requested), "before": before,
         "after": after, "reason": reason,
     }  # fmt: skip
     rows: list[tuple[str, dict[str, Any]]] = []
@@ -209,7 +217,8 @@ def settle(
     )  # fmt: skip
     if name is not None and name in session.knobs:
         session.knobs[name].last = result
-    session.policy.settled(handle, result, session)
+    with guard("accounting of a result", session.report):
+        session.policy.settled(handle, result, session)
     session.queue.resolve(handle, result)
     session.note_result(result)
     return result

@@ -831,7 +831,8 @@ class Session:
 
     def note_result(self, result: ActionResult) -> None:
         """Keep a result for the StepControl under way."""
-        self.results.append(result)
+        if self.on_training_thread:
+            self.results.append(result)
 
     def hold_for_approval(self, handle: ActionHandle, reason: str) -> None:
         """Let a request wait for a human. Training thread."""

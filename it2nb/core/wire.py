@@ -6,6 +6,7 @@ JSON: a non-finite one travels as ``null`` with its kind beside it (`strict`, `r
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 from collections.abc import Mapping
@@ -57,10 +58,16 @@ class Message(BaseModel):
         message = cls.__new__(cls)
         put = object.__setattr__
         put(message, "__dict__", fields)
-        put(message, "__pydantic_fields_set__", set(fields))
+        # One set for all: it is only read, and a set of its own would be half the message.
+        put(message, "__pydantic_fields_set__", _all_fields(cls))
         put(message, "__pydantic_extra__", None)
         put(message, "__pydantic_private__", None)
         return message
+
+
+@functools.cache
+def _all_fields(model: type[Message]) -> set[str]:
+    return set(model.model_fields)
 
 
 class Action(Message):
@@ -337,6 +344,16 @@ def strict(value: Any) -> tuple[JSON, dict[str, NonFinite]]:
     return _plain(value, "", found, 0), found
 
 
+def plain(value: Any) -> Any:
+    """Make `value` plain Python: what `strict` does, with the non-finite numbers left in."""
+    if value is None or type(value) in _SIMPLE:
+        return value
+    return restore(*strict(value))
+
+
+_SIMPLE = frozenset({bool, int, float, str})
+
+
 def _plain(value: Any, path: str, found: dict[str, NonFinite], depth: int) -> JSON:
     if value is None or value is True or value is False:
         return value
@@ -384,8 +401,9 @@ def _key(key: Any) -> str:
 
 
 def _below(path: str, key: str) -> str:
-    # A dot inside a key is escaped, so that {"a.b": nan} and {"a": {"b": nan}} stay apart.
-    key = key.replace(".", "\\.")
+    # A dot inside a key is escaped, so that {"a.b": nan} and {"a": {"b": nan}} stay apart, and
+    # so is a backslash; an empty key is a lone one.
+    key = key.replace("\\", "\\\\").replace(".", "\\.") or "\\"
     return f"{path}.{key}" if path else key
 
 

@@ -762,3 +762,76 @@ def test_prefix_reads_of_state_never_raise_while_training_runs() -> None:
     over = session.state()
     assert over.status == "finished"
     assert not any(action.enabled for action in over.actions)
+
+
+def test_a_check_that_raises_fails_the_request_and_not_the_training() -> None:
+    def boom() -> Any:
+        raise RuntimeError("boom")
+
+    _, session = made()
+    session.action("odd", unavailable=boom)(lambda payload: None)
+    session.register_knob("broken", boom, lambda v: None)
+    session.policy.limit("broken", max_change=2.0)
+    with session.run():
+        session.step()
+        odd = session.submit(Action(type="odd"), wait=True)
+        limited = session.submit(
+            Action(type="set_knob", payload={"name": "broken", "value": 1.0}), wait=True
+        )
+        session.step()
+    assert (odd.status, limited.status) == ("failed", "failed")
+    assert "boom" in str(odd.reason) and "boom" in str(limited.reason)
+    assert session.status == "finished"
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, StopTraining])
+def test_c51_an_exit_inside_of_a_handler_leaves_no_request_without_a_result(
+    kind: type[BaseException],
+) -> None:
+    _, session = made()
+
+    @session.action("leave")
+    def leave() -> None:
+        raise kind
+
+    handle = None
+    try:
+        with session.run():
+            session.step()
+            handle = session.submit(Action(type="leave"))
+            session.step()
+    except (KeyboardInterrupt, SystemExit):
+        assert kind is not StopTraining
+    assert handle is not None
+    assert handle.result(0).status == "failed"
+    assert kind.__name__ in str(handle.result(0).reason)
+    assert session.status == ("stopped" if kind is StopTraining else "failed")
+
+
+def test_a_result_keeps_plain_values_and_no_object_of_the_run() -> None:
+    class Heavy:
+        pass
+
+    kept = [Heavy()]
+    ref = weakref.ref(kept[0])
+    _, session = made()
+    session.action("give")(lambda payload: {"heavy": kept[0], "nan": math.nan})
+    with session.run():
+        session.step()
+        result = session.submit(Action(type="give"), wait=True)
+    session.actions.unregister("give")
+    kept.clear()
+    gc.collect()
+    assert isinstance(result.data["heavy"], str)
+    assert math.isnan(result.data["nan"])
+    assert ref() is None
+
+
+def test_what_was_applied_at_a_control_point_is_in_its_control() -> None:
+    _, session = made()
+    with session.run():
+        session.step()
+        session.set("lr", 0.5)
+        session.set("lr", "x")
+        control = session.step()
+    assert [(each.name, each.after) for each in control.applied] == [("lr", 0.5)]
