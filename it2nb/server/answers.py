@@ -1,0 +1,64 @@
+"""What the server says: strict JSON, and refusals with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from it2nb.core.wire import VERSION, strict
+
+JSON_TYPE = "application/json"
+#: On everything that the server sends.
+SAFE_HEADERS = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Refusal(Exception):
+    """Answer a request with an error.
+
+    Parameters
+    ----------
+    status : int
+        Of HTTP, 4xx or 5xx.
+    detail : str
+        What was wrong and what to do, for people.
+    headers : mapping of str to str
+    """
+
+    def __init__(self, status: int, detail: str, headers: Mapping[str, str] = {}) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.headers = dict(headers)
+
+    def response(self) -> Response:
+        """Return the answer: ``{"v": 2, "detail": ...}``."""
+        return answer({"v": VERSION, "detail": self.detail}, self.status, self.headers)
+
+
+def answer(content: Any, status: int = 200, headers: Mapping[str, str] = {}) -> Response:
+    """Answer with JSON in which every number is finite. Bytes are taken as they are."""
+    if isinstance(content, bytes):
+        body = content
+    else:
+        body = orjson.dumps(strict(content)[0])
+    return Response(body, status, {**SAFE_HEADERS, **headers}, JSON_TYPE)
+
+
+async def refuse(scope: Scope, receive: Receive, send: Send, refusal: Refusal) -> None:
+    """Send a refusal, before a WebSocket is accepted too."""
+    response = refusal.response()
+    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get(
+        "extensions", {}
+    ):
+        await send({"type": "websocket.close", "code": 1008, "reason": refusal.detail[:120]})
+        return
+    await response(scope, receive, send)
