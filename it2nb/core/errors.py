@@ -14,6 +14,10 @@
     ├── WrongThread
     ├── JournalError
     │   └── JournalDamaged
+    ├── ServerError             a server or client was used wrongly
+    │   ├── PortTaken           another program listens there; the message offers a free port
+    │   ├── Unreachable         no answer from the server
+    │   └── Refused             the server answered with an error; holds its status and reason
     └── MissingDependency       an optional package is not installed (also an ImportError)
 
 `StopTraining` is not here: it is a BaseException that ends a loop, not an error (core/control.py).
@@ -94,6 +98,48 @@ class JournalDamaged(JournalError):
     def __init__(self, message: str, *, seq: int | None = None) -> None:
         super().__init__(message)
         self.seq = seq
+
+
+class ServerError(It2nbError):
+    """A server or a client was used wrongly, or failed."""
+
+
+class PortTaken(ServerError):
+    """Another program listens on this port.
+
+    Attributes
+    ----------
+    port : int
+        The port that was asked for.
+    free : int or None
+        One that was free a moment ago.
+    """
+
+    def __init__(self, message: str, *, port: int, free: int | None = None) -> None:
+        super().__init__(message)
+        self.port = port
+        self.free = free
+
+
+class Unreachable(ServerError):
+    """The server did not answer."""
+
+
+class Refused(ServerError):
+    """The server answered with an error.
+
+    Attributes
+    ----------
+    status : int
+        Of HTTP: 401 for a wrong token, 422 for a request that makes no sense...
+    reason : str
+        In the server's words.
+    """
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"the server refused ({status}): {reason}")
+        self.status = status
+        self.reason = reason
 
 
 class MissingDependency(It2nbError, ImportError):

@@ -72,7 +72,7 @@ def _after_fork() -> None:
 
 
 @atexit.register
-def _at_exit() -> None:
+def end_all() -> None:
     """A process that stops in good order gives every request its result and seals journals."""
     for session in list(_living):
         with guard("ending a run at exit"):

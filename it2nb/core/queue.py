@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from it2nb.core.errors import QueueFull
+from it2nb.core.faults import guard
 from it2nb.core.wire import Action, ActionResult
 
 if TYPE_CHECKING:
@@ -39,12 +40,13 @@ class ActionHandle:
         self.actor = actor
         self.submitted_t = submitted_t
         self.waiting = False
-        self._queue = queue
         #: Whether the loop's own code or a handler asked: the same code asks again in a replay.
         self.own = False
         #: Where it was served; see `Session.place`.
         self.served: list[int] | None = None
+        self._queue = queue
         self._result: ActionResult | None = None
+        self._then: list[Callable[[ActionHandle], object]] | None = None
 
     @property
     def id(self) -> str:
@@ -88,6 +90,30 @@ class ActionHandle:
     def cancel(self) -> bool:
         """Take the request back if it was not served yet; True when that succeeded."""
         return self._queue.cancel(self)
+
+    def when_done(self, call: Callable[[ActionHandle], object]) -> None:
+        """Call `call(handle)` once the result is there, at once if it is so already.
+
+        It runs on the thread that makes the result, mostly the training thread, and must
+        return at once; what it raises is dropped.
+        """
+        with self._queue._done:
+            if self._then is None:
+                self._then = []
+            self._then.append(call)
+        # The result is published before it is looked whether anybody waits, and here it is the
+        # other way round: one of the two finds the other.
+        if self._result is not None:
+            self._tell()
+
+    def _tell(self) -> None:
+        while self._then:
+            try:
+                call = self._then.pop(0)
+            except IndexError:  # another thread took it
+                return
+            with guard("waiter of a result"):
+                call(self)
 
     def __repr__(self) -> str:
         said = (
@@ -148,6 +174,10 @@ class RequestQueue:
         """Whether a request of this type waits. Any thread."""
         return any(handle.action.type == kind for handle in self._waiting.copy())
 
+    def waiting(self) -> list[ActionHandle]:
+        """Return the requests that wait, oldest first. Any thread."""
+        return list(self._waiting.copy())
+
     def pop(self) -> ActionHandle | None:
         """Take the oldest request. Training thread (or whoever ends the session)."""
         try:
@@ -168,16 +198,14 @@ class RequestQueue:
     def resolve(self, handle: ActionHandle, result: ActionResult) -> None:
         """Publish the result. Only after its row was written (DESIGN section 3, rule 7)."""
         handle._result = result
+        if handle._then is not None:
+            handle._tell()
         if self._waiters:
             with self._done:
                 self._done.notify_all()
 
     def wait_for(self, handle: ActionHandle, timeout: float | None) -> None:
         """Block until the handle has its result, or for `timeout` seconds."""
-    def waiting(self) -> list[ActionHandle]:
-        """Return the requests that wait, oldest first. Any thread."""
-        return list(self._waiting.copy())
-
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._done:
             self._waiters += 1
