@@ -107,9 +107,9 @@ def _bare(url: str) -> str:
 # --------------------------------------------------------------------------------------- calls
 
 
-def state() -> Asked[dict[str, Any]]:
-    """Fetch the state, as the server sends it."""
-    found = yield from json_of(Call("GET", "/state"), 0.0)
+def state(patient: bool = True) -> Asked[dict[str, Any]]:
+    """Fetch the state, as the server sends it; `patient` tries again when nobody answers."""
+    found = yield from json_of(Call("GET", "/state", repeatable=patient), 0.0)
     if not isinstance(found, dict):
         raise ServerError(
             f"/state is {type(found).__name__}, not an object: is it an it2nb server?"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from socket import SHUT_RDWR
 from typing import TYPE_CHECKING, Any
@@ -40,8 +40,16 @@ class NoSocket(Exception):
     """Something between us and the server lets no socket through."""
 
 
-def follow(client: Client, cursor: Cursor, timeout: float | None) -> Iterator[Rows]:
+def follow(
+    client: Client,
+    cursor: Cursor,
+    timeout: float | None,
+    lost: Callable[[str], object] = lambda why: None,
+) -> Iterator[Rows]:
     """Yield rows as they come; ends with the run, or when none came for `timeout` seconds.
+
+    An empty list comes now and then while there is a connection. `lost` is called with the
+    reason when there is none.
 
     Raises
     ------
@@ -66,6 +74,7 @@ def follow(client: Client, cursor: Cursor, timeout: float | None) -> Iterator[Ro
             yield from _poll(client, cursor, silence)
             return
         except Broken as broken:
+            lost(str(broken))
             if patience.left <= 0:
                 raise calls.lost(client.address, str(broken)) from broken
         client.closed.wait(again_s(tries, silence))

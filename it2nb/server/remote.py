@@ -1,0 +1,424 @@
+"""A run in another process, with a session's verbs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from it2nb.core.control import ENDED, RunStatus
+from it2nb.core.door import shape
+from it2nb.core.errors import Refused, ServerError, UnknownKnob, Unreachable, near
+from it2nb.core.faults import Fault, guard
+from it2nb.core.metrics import MetricStore
+from it2nb.core.wire import Action, ActionResult, Branch, KnobView, State, restore
+from it2nb.server import calls
+from it2nb.server.client import Client
+from it2nb.server.cursor import Cursor
+from it2nb.server.follow import follow
+from it2nb.server.mirror import Mirror
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+#: A state that is younger is shown again, seconds.
+YOUNG_S = 0.15
+
+
+class RemoteHandle:
+    """A request for a run elsewhere. Every method may be called on any thread."""
+
+    def __init__(self, run: RemoteSession, action: Action) -> None:
+        self._run = run
+        self.action = action
+        self.id = action.id
+        self._result: ActionResult | None = None
+        self._news = threading.Event()
+
+    @property
+    def status(self) -> str:
+        """``"pending"``, or the result's status."""
+        return "pending" if self._result is None else self._result.status
+
+    def done(self) -> bool:
+        """Whether the result is here."""
+        return self._result is not None
+
+    def settle(self, result: ActionResult) -> None:
+        """Take the result."""
+        self._result = result
+        self._news.set()
+
+    def result(self, timeout: float | None = None) -> ActionResult:
+        """Wait for the result.
+
+        Raises
+        ------
+        TimeoutError
+            If it is not there within `timeout` seconds. The request stays in force.
+        """
+        deadline = calls.Deadline(timeout)
+        while not self._news.wait(min(deadline.left, 1.0)):
+            if self._run.problem is not None:
+                raise Unreachable(f"{self.action.type} {self.id}: {self._run.problem}")
+            if deadline.left <= 0:
+                raise TimeoutError(
+                    f"{self.action.type} {self.id} has no result after {timeout} s; it is served "
+                    "at the run's next control point"
+                )
+        assert self._result is not None
+        return self._result
+
+    def cancel(self) -> bool:
+        """Take the request back if it was not served yet; True when that succeeded."""
+        return self._run.client._run(calls.cancel(self.id))
+
+    def __repr__(self) -> str:
+        return f"<{self._result or f'{self.action.type}: {self.status}'}>"
+
+
+class RemoteKnobs(Mapping[str, Any]):
+    """The knobs of a run elsewhere, as they are now."""
+
+    def __init__(self, run: RemoteSession) -> None:
+        self._run = run
+
+    def __getitem__(self, name: str) -> KnobView:
+        views = self._run.state().knobs
+        for view in views:
+            if name == view.name or name in view.aliases:
+                return view
+        raise UnknownKnob(f"no knob is named {name!r}{near(name, [v.name for v in views])}")
+
+    def __contains__(self, name: object) -> bool:
+        return any(name == v.name or name in v.aliases for v in self._run.state().knobs)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([view.name for view in self._run.state().knobs])
+
+    def __len__(self) -> int:
+        return len(self._run.state().knobs)
+
+    def __repr__(self) -> str:
+        return f"<knobs {', '.join(f'{v.name}={v.value!r}' for v in self.values())}>"
+
+
+class RemoteSession:
+    """Follows a run over HTTP and steers it, with the names of `Session`. Any thread.
+
+    Parameters
+    ----------
+    url, token, timeout, actor
+        As for `Client`.
+
+    Raises
+    ------
+    Unreachable, Refused
+        If the server does not answer, or does not let us.
+
+    Notes
+    -----
+    A thread keeps `journal` and `metrics` up to date, and takes a broken connection up again.
+    What the run's journal says of a request from here has the source ``http``; the local source
+    (``panel``, ``python``) becomes its actor where no other is given.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout: float = 10.0,
+        actor: str | None = None,
+    ) -> None:
+        self.client = Client(url, token, timeout=timeout, actor=actor, retry_s=float("inf"))
+        self._lock = threading.Lock()
+        self._pending: dict[str, RemoteHandle] = {}
+        self._lost_since: float | None = None
+        #: Why the run can't be followed any more, if so.
+        self.problem: str | None = None
+        try:
+            self._state = State.model_validate(self.client.state())
+        except BaseException:
+            self.client.close()
+            raise
+        self._state_at = time.monotonic()
+        self.run_id = self._state.run_id
+        self.title = self._state.title
+        self.journal = Mirror(self.run_id)
+        self.metrics: MetricStore = self.journal.metrics
+        self.knobs = RemoteKnobs(self)
+        self._status: RunStatus = self._state.status
+        self._over = threading.Event()
+        self._thread = threading.Thread(
+            target=self._follow, name=f"it2nb attached {self.run_id}", daemon=True
+        )
+        self._thread.start()
+        self.journal.wait_for(self._state.seq, timeout)
+
+    # -------------------------------------------------------------------------------- looking
+
+    @property
+    def status(self) -> RunStatus:
+        """The run's status, as far as is known here."""
+        return self._status
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the run is over."""
+        return self._status in ENDED
+
+    @property
+    def step_count(self) -> int:
+        """Optimizer updates completed on the present branch."""
+        return self.state().step
+
+    @property
+    def branch_id(self) -> int:
+        """The present branch."""
+        return self.state().branch_id
+
+    @property
+    def branches(self) -> list[Branch]:
+        """All branches, oldest first."""
+        return self.state().branches
+
+    @property
+    def error(self) -> str | None:
+        """What ended the run, when it failed."""
+        return self.state().error
+
+    def state(self) -> State:
+        """Where the run is; without a connection what was known last, with a warning."""
+        with self._lock:
+            young = time.monotonic() - self._state_at < YOUNG_S
+            if not young and not self._over.is_set() and self._lost_since is None:
+                with guard("state of a run elsewhere") as fault:
+                    self._renew()
+                if fault:
+                    self._lose(fault.error)
+            return self._shown()
+
+    def _renew(self) -> None:
+        began = time.monotonic()
+        self._state = State.model_validate(self.client._run(calls.state(patient=False)))
+        self._state_at = began
+
+    def _shown(self) -> State:
+        said = self.problem
+        if said is None and self._lost_since is not None and not self._over.is_set():
+            lost_s = time.monotonic() - self._lost_since
+            said = f"no connection to {self.client.address!r} for {lost_s:.0f} s; trying again"
+        update: dict[str, Any] = {} if said is None else {
+            "warnings": [*self._state.warnings, said]
+        }  # fmt: skip
+        if self._state.status != self._status:
+            update["status"] = self._status
+        return self._state.model_copy(update=update) if update else self._state
+
+    def subscribe(self, **options: Any) -> Any:
+        """Follow the journal; see `Journal.subscribe`."""
+        return self.journal.subscribe(**options)
+
+    def plot(self, metrics: Any = None) -> go.Figure:
+        """Draw the metrics with a marker at each intervention."""
+        from it2nb.figures import run_figure
+
+        return run_figure(self.metrics.frame(), self.journal.requests(), metrics)
+
+    def __repr__(self) -> str:
+        said = f"<run {self.run_id} at {self.client.address!r}, {self._status}"
+        return said + (f": {self.problem}>" if self.problem else ">")
+
+    # A copied namespace holds the same connection.
+    def __copy__(self) -> RemoteSession:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RemoteSession:
+        return self
+
+    # --------------------------------------------------------------------------------- asking
+
+    def submit(
+        self,
+        action: Action | Mapping[str, Any],
+        *,
+        source: str = "python",
+        wait: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Ask the run to do something; see `Session.submit`.
+
+        A request that could not be sent is `failed`; no row of the journal tells of it.
+        """
+        made, wrong = shape(action)
+        actor = made.actor or made.source or self.client.actor or source
+        made = made.model_copy(update={"actor": actor})
+        handle = RemoteHandle(self, made)
+        if wrong is not None:
+            handle.settle(_unsent(made, "rejected", wrong, source))
+        else:
+            self._send(handle, source, 0.0)
+        return handle.result(timeout) if wait else handle
+
+    def _send(self, handle: RemoteHandle, source: str, wait_s: float) -> None:
+        self._pending[handle.id] = handle
+        if self._lost_since is not None and not self._over.is_set():
+            said = f"it was not sent: no connection to {self.client.address!r}"
+            self._settle(_unsent(handle.action, "failed", said, source))
+            return
+        with guard("request to a run elsewhere") as fault:
+            told = self.client._run(calls.submit(handle.action, wait_s))
+            result = calls.result_of(told)
+            if result is not None:
+                self._settle(result)
+        if fault:
+            said = f"it was not taken: {fault.error}"
+            self._settle(_unsent(handle.action, "failed", said, source))
+
+    def _settle(self, result: ActionResult) -> None:
+        self._state_at = 0.0  # what was known before it is old
+        handle = self._pending.pop(result.id, None)
+        if handle is not None:
+            handle.settle(result)
+
+    def do(self, action: str, *, timeout: float = 5.0, source: str = "python", **args: Any) -> Any:
+        """Ask for an action by name, and wait a moment for its result; see `Session.do`."""
+        actor = self.client.actor or source
+        handle = RemoteHandle(self, Action(type=action, payload=args, actor=actor))
+        self._send(handle, source, timeout)
+        return handle.result(0) if handle.done() else handle
+
+    def set(
+        self, name: str, value: Any, *, mode: str | None = None, timeout: float = 5.0,
+        source: str = "python",
+    ) -> Any:  # fmt: skip
+        """Ask for a knob's value; see `Session.set`."""
+        more = {} if mode is None else {"mode": mode}
+        return self.do("set_knob", timeout=timeout, source=source, name=name, value=value, **more)
+
+    def batch(self, values: Mapping[str, Any], *, timeout: float = 5.0) -> Any:
+        """Ask for several knobs at one control point, all or none."""
+        return self.do("batch", timeout=timeout, set=dict(values))
+
+    def pause(self) -> Any:
+        """Hold the loop between two steps."""
+        return self.do("pause")
+
+    def resume(self) -> Any:
+        """Go on after a pause."""
+        return self.do("resume")
+
+    def stop(self) -> Any:
+        """End the run after the step under way; closing this session does not."""
+        return self.do("stop")
+
+    def result(self, action_id: str) -> ActionResult | None:
+        """Return the result of a request by its id; None while there is none."""
+        return self.client.result(action_id)
+
+    def approve(self, action_id: str, by: str = "human") -> bool:
+        """Let a request pass that waits for a person; False when none waits."""
+        return self.client.approve(action_id, by)
+
+    def refuse(self, action_id: str, by: str = "human") -> bool:
+        """Reject a request that waits for a person; False when none waits."""
+        return self.client.refuse(action_id, by)
+
+    def wait(self, timeout: float | None = None) -> RunStatus:
+        """Wait for the end of the run; returns its status then.
+
+        Raises
+        ------
+        TimeoutError
+            If it has not ended within `timeout` seconds.
+        Unreachable
+            If it can't be followed any more.
+        """
+        deadline = calls.Deadline(timeout)
+        while not self._over.wait(min(deadline.left, 0.5)):
+            if self.problem is not None:
+                raise Unreachable(self.problem)
+            if deadline.left <= 0:
+                raise TimeoutError(
+                    f"run {self.run_id} is still {self._status} after {timeout} s; it goes on"
+                )
+        return self._status
+
+    def __await__(self) -> Generator[Any, None, RunStatus]:
+        """Wait for the end in an event loop."""
+        return (yield from asyncio.to_thread(self.wait).__await__())
+
+    def close(self) -> None:
+        """Let go of the run, which goes on. Idempotent."""
+        self.client.close()
+        self._thread.join(2.0)
+
+    def __enter__(self) -> RemoteSession:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # --------------------------------------------------------------------------- the follower
+
+    def _follow(self) -> None:
+        cursor = Cursor(packed=True)
+        cursor.run = self.run_id
+        with guard("following a run") as fault:
+            try:
+                for rows in follow(self.client, cursor, None, self._lose):
+                    self._lost_since = None
+                    if rows:
+                        self._take(rows)
+            except (Refused, ServerError) as err:
+                self.problem = str(err)
+        if fault:
+            self.problem = fault.error
+        if self.problem is None and not self.client.closed.is_set():
+            self._finish()
+
+    def _take(self, rows: list[dict[str, Any]]) -> None:
+        self.journal.take(rows)
+        for row in rows:
+            match row["type"]:
+                case "status_changed":
+                    self._status = row["payload"]["status"]
+                    self._state_at = 0.0
+                case "action_result":
+                    with guard("result of a request"):
+                        self._settle(_result_in(row))
+
+    def _finish(self) -> None:
+        """The run is over, and all of it is here."""
+        with self._lock, guard("last state of a run elsewhere"):
+            self._renew()
+            self._status = self._state.status
+        self._over.set()
+        self.journal.end()
+        for handle in list(self._pending.values()):
+            self._settle(_unsent(handle.action, "cancelled", "the run is over", "http"))
+
+    def _lose(self, why: str) -> None:
+        if self._lost_since is None:
+            self._lost_since = time.monotonic()
+
+    def report(self, fault: Fault) -> None:
+        """Show a fault in the state's warnings."""
+        self.problem = f"{fault.where}: {fault.error}"
+
+
+def _result_in(row: Mapping[str, Any]) -> ActionResult:
+    payload = restore(row["payload"], row.get("nonfinite"))
+    place = {"step": row["step"], "branch_id": row["branch_id"], "round": row["round"]}
+    return ActionResult.model_validate({**place, **payload})
+
+
+def _unsent(action: Action, status: Any, reason: str, source: str) -> ActionResult:
+    """Make the result of a request that the run does not know; it has no step."""
+    return ActionResult(
+        id=action.id, type=action.type, ok=False, status=status, error=reason, reason=reason,
+        source=source if source else None, actor=action.actor, durable=False,
+    )  # fmt: skip
