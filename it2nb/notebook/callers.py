@@ -48,13 +48,13 @@ def locals_of(frame: FrameType) -> Iterator[Mapping[str, Any]]:
     finally:
         # Up to Python 3.12 this is a copy that the frame keeps, and with it every tensor that
         # the function has let go since. It is emptied, unless somebody else holds it too (the
-        # user's own locals(); the frame, this generator and the block are three) or a debugger
-        # is about to write it back.
+        # user's own locals(); the frame, this generator, the block and this very call are four)
+        # or a debugger is about to write it back.
         if (
             sys.version_info < (3, 13)
             and is_function(frame.f_code)
             and sys.gettrace() is None
-            and sys.getrefcount(local) <= 3
+            and sys.getrefcount(local) <= 4
         ):
             local.clear()
 

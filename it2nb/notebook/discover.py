@@ -42,15 +42,15 @@ def find(namespace: Mapping[str, Any], used: Iterable[str] | None = None) -> Fou
     ----------
     namespace : mapping
     used : iterable of str, optional
-        Names that the cell uses. When there is an optimizer among them, others are leftovers of
-        earlier cells and are left out; else the whole namespace is searched.
+        Names that the cell uses. Others are leftovers of earlier cells, but for the schedulers
+        and scalers of the optimizers that it uses, and the models that these train.
     """
     names = _own_names(namespace)
-    if used is not None:
-        near_by = _search(namespace, [name for name in names if name in set(used)])
-        if near_by.optimizers:
-            return _related(near_by, _search(namespace, names))
-    return _related(_search(namespace, names), None)
+    if used is None:
+        return _related(_search(namespace, names), None)
+    wanted = set(used)
+    found = _search(namespace, [name for name in names if name in wanted])
+    return _related(found, _search(namespace, names) if found.optimizers else None)
 
 
 def of_optimizer(optimizer: Any, scopes: Iterable[Mapping[str, Any]]) -> Found:

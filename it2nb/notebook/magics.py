@@ -31,7 +31,6 @@ from it2nb.notebook.output import CellOutput
 from it2nb.notebook.rebinding import RebindingWatch
 from it2nb.notebook.runner import Run, running
 from it2nb.notebook.verbs import run_command
-from it2nb.notebook.waiting import still_running
 from it2nb.notebook.wiring import Wiring
 from it2nb.notebook.words import CommandError
 from it2nb.session import TrainingSession
@@ -60,7 +59,7 @@ class It2Magics(Magics):
     # --- the cell ---------------------------------------------------------------------------
 
     @no_var_expand
-    @cell_magic("it2")
+    @cell_magic("it2")  # type: ignore[arg-type]  # IPython leaves its decorators untyped
     def it2_cell(self, line: str, cell: str) -> None:
         """Run the cell's loop in the background, steered by a panel; ``%it2 help``."""
         __tracebackhide__ = True
@@ -114,10 +113,10 @@ class It2Magics(Magics):
         if again is not None:
             again.check(cell.text, go_on=options.go_on)
         session = _session(options, shell.user_ns, cell)
-        session.emit("source_cell", cell_row(cell.text, line))
         if again is not None:
             again.attach(session, go_on=options.go_on)
         wiring = Wiring(session, cell, options, shell.user_ns, loops_found)
+        session.emit("source_cell", cell_row(cell.text, line, wiring.at))
         wiring.check()
         wiring.connect()
         run = Run(shell, cell, session, wiring, output, heartbeat=options.heartbeat)
@@ -129,7 +128,7 @@ class It2Magics(Magics):
 
     # --- the line ---------------------------------------------------------------------------
 
-    @line_magic("it2")
+    @line_magic("it2")  # type: ignore[arg-type]
     def it2_line(self, line: str) -> Any:
         """Look at the current run, or ask it for something; ``%it2 help``."""
         __tracebackhide__ = True  # IPython leaves such frames out
@@ -275,10 +274,7 @@ def unload(shell: Any) -> None:
 
 @atexit.register
 def _at_exit() -> None:
-    """The kernel ends: a live run is stopped in good order, or told to have been cut."""
+    """The kernel ends: a live run is stopped in good order, and told to have been cut."""
     for run in running.all():
         with guard("ending a run at exit"):
-            said = still_running(run.session).partition(". ")[0]
-            print(f"it2nb: the kernel ends, and {said.partition(', ')[2]}", file=sys.stderr)
-            if not run.stop_and_join(LAST_STEP_S):
-                run.session.finish("stopped", "cut: the process ended before its next step")
+            run.cut(LAST_STEP_S)

@@ -77,6 +77,11 @@ class CellOutput:
         if not shown:
             print("\n".join(lines), file=sys.stderr)
 
+    def show_warning(self, text: str) -> None:
+        """Print to this cell's stderr, also where the interpreter is about to end. Any thread."""
+        if not self.send("stream", {"name": "stderr", "text": text}):
+            print(text, end="", file=sys.stderr)
+
 
 def flush() -> None:
     """Send what was printed so far, so that what follows stands below it."""

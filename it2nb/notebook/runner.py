@@ -94,12 +94,23 @@ class Run:
         )
         self._thread.start()
 
-    def stop_and_join(self, timeout: float) -> bool:
-        """Ask it to stop; True when its thread was gone within `timeout` seconds."""
-        self.session.stop()
+    def join(self, timeout: float) -> bool:
+        """Wait until its thread is gone; False after `timeout` seconds. Any other thread."""
         if self._thread is not None:
             self._thread.join(timeout)
         return not self.lives
+
+    def cut(self, timeout: float) -> None:
+        """The process ends: stop after the step under way, which has `timeout` seconds left."""
+        session = self.session
+        self._output.show_warning(
+            f"it2nb: the kernel ends and cuts {session.run_id} at step {session.step_count}; "
+            f"its journal is closed in good order\n"
+        )
+        session.stop()
+        self.join(timeout)
+        if not session.is_ended:
+            session.finish("stopped", "cut: the process ended before the next step")
 
     # --- on the training thread -------------------------------------------------------------
 

@@ -2,20 +2,11 @@ from __future__ import annotations
 
 import linecache
 import traceback
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 
 from it2nb.notebook.cell import Cell, compile_cell
-
-
-@pytest.fixture
-def shell() -> Iterator[Any]:
-    made: Any = InteractiveShell()
-    yield made
-    made.history_manager.end_session()
 
 
 def compiled(shell: Any, body: str, raw: str | None = None) -> Cell:

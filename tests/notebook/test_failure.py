@@ -6,7 +6,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 
 from it2nb.notebook.failure import chain_of, failure_of, render
 
@@ -32,11 +31,6 @@ def caught(keep: list[Any]) -> BaseException:
     except ValueError as err:
         return err
     raise AssertionError
-
-
-@pytest.fixture
-def shell() -> Any:
-    return InteractiveShell()
 
 
 def test_nothing_of_the_frames_stays_alive_c77(shell: Any) -> None:

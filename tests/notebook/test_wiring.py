@@ -1,0 +1,334 @@
+"""A ``%%it2`` cell around an ordinary PyTorch loop: knobs, hooks, evaluation, saves, their end."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import it2nb
+from it2nb.core.session import Session
+from it2nb.notebook.runner import running
+
+LIMIT_S = 60.0
+Cells = Callable[[str], Any]
+
+SETUP = """
+import torch, threading
+import torch.nn.functional as F
+from torch import nn
+torch.manual_seed(0)
+X = torch.randn(64, 4)
+Y = (X.sum(1) > 0).long()
+model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.ExponentialLR(opt, 0.9)
+lrs = []
+opt.register_step_pre_hook(lambda o, args, kwargs: lrs.append(o.param_groups[0]["lr"]))
+clip = 1.0
+reached, go = threading.Event(), threading.Event()
+
+def hold(step, at):
+    if step == at:
+        reached.set()
+        go.wait(60)
+
+def evaluate():
+    return {"val_loss": F.cross_entropy(model(X), Y).item(), "training": float(model.training)}
+"""
+
+LOOP = """
+for epoch in range(5):
+    for x, y in [(X, Y)] * 2:
+        hold(2 * epoch, at) if x is X else None
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        opt.step()
+        sched.step()
+        opt.zero_grad()
+"""
+
+
+@pytest.fixture
+def cells(run_cell: Cells) -> Cells:
+    run_cell(SETUP)
+    return run_cell
+
+
+def held(cells: Cells, options: str = "", at: int = 4, loop: str = LOOP) -> Session:
+    """Start a run that holds before its step number `at` + 1."""
+    cells(f"at = {at}; reached.clear(); go.clear()")
+    cells(f"%%it2 --no-panel {options}\n{loop}")
+    assert cells("reached.wait(60)")
+    return it2nb.current()
+
+
+def test_knobs_are_there_before_the_first_step_and_edits_hold_from_the_next(cells: Cells) -> None:
+    session = held(cells, "--watch loss,lr=opt.param_groups[0]['lr'] --knob clip=0.1:10:log")
+    assert {"lr", "momentum", "weight_decay", "clip"} <= set(session.knobs)
+    assert session.total_steps == 10
+    handle = session.submit({"type": "set_knob", "payload": {"name": "lr", "value": 0.01}})
+    other = session.submit({"type": "set_knob", "payload": {"name": "clip", "value": 0.5}})
+    cells("go.set()")
+    assert session.wait(LIMIT_S) == "finished"
+    assert (handle.result().status, handle.result().step) == ("applied", 5)
+    assert (other.result().status, cells("clip")) == ("applied", 0.5)
+    assert session.step_count == 10
+    lrs = cells("lrs")
+    assert lrs[:5] == pytest.approx([0.1 * 0.9**k for k in range(5)])
+    # Rescaled: the edit is in force at the next step, and the schedule keeps its shape from there.
+    assert lrs[5:] == pytest.approx([0.01 * 0.9**k for k in range(5)])
+    frame = session.metrics.frame()
+    assert list(frame["step"]) == list(range(1, 11))
+    assert frame["loss"].notna().all()
+
+
+def test_evaluate_runs_at_the_control_point_and_leaves_the_training_alone(cells: Cells) -> None:
+    plain = held(cells, "--seed 3")
+    cells("go.set()")
+    plain.wait(LIMIT_S)
+    weights = [p.clone() for p in cells("model").parameters()]
+    cells(SETUP)
+    session = held(cells, "--seed 3 --evaluate evaluate")
+    handle = session.submit({"type": "evaluate"})
+    cells("go.set()")
+    session.wait(LIMIT_S)
+    result = handle.result()
+    assert result.status == "applied", result
+    assert set(result.data) == {"val_loss", "training"}
+    # In eval mode while it ran, back in train mode afterwards, and not a bit of the run moved.
+    assert result.data["training"] == 0.0
+    assert cells("model.training") is True
+    for before, after in zip(weights, cells("model").parameters(), strict=True):
+        assert torch.equal(before, after)
+    assert session.metrics.latest()["val_loss"][0] == result.step
+
+
+def test_evaluate_takes_the_model_where_it_asks_for_one(cells: Cells) -> None:
+    cells("def score(net): return net(X).sum().item() * 0 + float(net is model)")
+    session = held(cells, "--evaluate score")
+    handle = session.submit({"type": "evaluate"})
+    cells("go.set()")
+    session.wait(LIMIT_S)
+    assert handle.result().status == "applied"
+    assert session.metrics.latest()["evaluate"][1] == 1.0
+
+
+def test_an_evaluation_that_raises_is_failed_and_the_run_goes_on(cells: Cells) -> None:
+    cells("def broken(): raise RuntimeError('no data')")
+    session = held(cells, "--evaluate broken")
+    handle = session.submit({"type": "evaluate"})
+    cells("go.set()")
+    assert session.wait(LIMIT_S) == "finished"
+    assert handle.result().status == "failed"
+    assert "no data" in str(handle.result().error)
+
+
+def test_without_a_function_evaluate_is_unavailable_with_the_reason(cells: Cells) -> None:
+    session = held(cells)
+    handle = session.submit({"type": "evaluate"})
+    schema = next(each for each in session.actions.schemas() if each.name == "evaluate")
+    cells("go.set()")
+    session.wait(LIMIT_S)
+    assert (handle.result().status, schema.enabled) == ("rejected", False)
+    assert "--evaluate" in str(schema.reason)
+    assert handle.result().reason == schema.reason
+
+
+def test_a_save_is_one_file_of_what_was_found(cells: Cells) -> None:
+    session = held(cells)
+    handle = session.submit({"type": "save_checkpoint", "payload": {"tag": "best"}})
+    cells("go.set()")
+    session.wait(LIMIT_S)
+    result = handle.result()
+    assert result.status == "applied", result
+    content = torch.load(result.data["path"], weights_only=True)
+    assert content["meta"]["step"] == 5
+    assert len(result.data["sha256"]) == 64
+
+
+def test_stop_ends_the_run_before_another_optimizer_step(cells: Cells) -> None:
+    session = held(cells)
+    handle = session.submit({"type": "stop"})
+    cells("go.set()")
+    assert session.wait(LIMIT_S) == "stopped"
+    assert handle.result().step == session.step_count == 5
+    # `sched.step()` of that turn did not come either: StopTraining left from opt.step().
+    assert len(cells("lrs")) == 5
+
+
+def test_a_bare_except_in_the_loop_does_not_swallow_the_stop(cells: Cells) -> None:
+    loop = (
+        "for step in range(10):\n    hold(step, at)\n"
+        "    try:\n        F.cross_entropy(model(X), Y).backward(); opt.step()\n"
+        "    except BaseException:\n        pass\n"
+    )
+    session = held(cells, loop=loop)
+    session.submit({"type": "stop"})
+    cells("go.set()")
+    assert session.wait(LIMIT_S) == "stopped"
+    assert session.step_count == 5
+
+
+FUNCTION = """
+def train(at):
+    net = nn.Linear(4, 2)
+    inner_opt = torch.optim.AdamW(net.parameters(), lr=0.05)
+    inner_sched = torch.optim.lr_scheduler.StepLR(inner_opt, 100)
+    for step in range(10):
+        hold(step, at)
+        batch_loss = F.cross_entropy(net(X), Y)
+        batch_loss.backward()
+        inner_opt.step()
+        inner_sched.step()
+        inner_opt.zero_grad()
+"""
+
+
+def test_an_optimizer_inside_a_function_is_found_at_its_first_step(cells: Cells) -> None:
+    cells(FUNCTION)
+    session = held(cells, "--watch batch_loss", loop="train(at)")
+    assert session.knobs["lr"].value == 0.05
+    assert session.stepper is not None and "inner_opt" in session.stepper
+    saved = session.submit({"type": "save_checkpoint"})
+    moved = session.submit({"type": "set_knob", "payload": {"name": "lr", "value": 0.01}})
+    cells("go.set()")
+    assert session.wait(LIMIT_S) == "finished"
+    assert saved.result().status == "applied", saved.result()
+    assert moved.result().status == "applied", moved.result()
+    assert session.metrics.frame()["batch_loss"].notna().sum() == 10
+
+
+def test_watch_and_hooks_work_when_the_cell_itself_imports_torch() -> None:
+    import subprocess
+    import sys
+
+    code = """
+from IPython.core.interactiveshell import InteractiveShell
+import sys
+shell = InteractiveShell.instance()
+shell.run_line_magic('load_ext', 'it2nb')
+assert 'torch' not in sys.modules
+shell.run_cell('''%%it2 --no-panel --watch loss --seed 5
+import torch
+first = torch.rand(()).item()
+w = torch.nn.Linear(3, 1)
+opt = torch.optim.SGD(w.parameters(), lr=0.1)
+for i in range(6):
+    loss = w(torch.ones(3)).sum()
+    loss.backward(); opt.step(); opt.zero_grad()
+''').raise_error()
+import it2nb, torch
+session = it2nb.current()
+assert session.wait() == 'finished', session
+assert session.step_count == 6, session
+assert session.metrics.frame()['loss'].notna().all()
+assert 'lr' in session.knobs
+torch.manual_seed(5)
+assert shell.user_ns['first'] == torch.rand(()).item()
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_modes_of_the_cell_hold_in_its_thread_c55(cells: Cells) -> None:
+    cells("seen = []")
+    source = (
+        "%%it2 --no-panel --at loop\nfor _ in range(1):\n"
+        "    seen.append((torch.is_grad_enabled(), torch.is_autocast_enabled('cpu')))\n"
+    )
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        cells(source)
+        it2nb.current().wait(LIMIT_S)
+    cells(source)
+    it2nb.current().wait(LIMIT_S)
+    assert cells("seen") == [(False, True), (True, False)]
+
+
+def test_inference_mode_is_refused(cells: Cells) -> None:
+    with torch.inference_mode(), pytest.raises(it2nb.It2nbError, match="inference_mode"):
+        cells("%%it2 --no-panel\nfor _ in range(1): pass")
+    cells("%%it2 --no-panel\nfor _ in range(1): pass")
+    assert it2nb.current().wait(LIMIT_S) == "finished"
+
+
+def test_after_the_end_nothing_holds_model_or_optimizer_c77(cells: Cells) -> None:
+    session = held(cells, "--evaluate evaluate --watch loss")
+    cells("go.set()")
+    session.wait(LIMIT_S)
+    cells("import weakref\nrefs = weakref.ref(model), weakref.ref(opt)\ndel model, opt, sched")
+    gc.collect()
+    assert cells("[ref() for ref in refs]") == [None, None]
+    # The knobs still tell what they were set to.
+    assert session.knobs["lr"].value == pytest.approx(0.1 * 0.9**10)
+    assert session.knobs["lr"].view().reason == "the run is over"
+
+
+def test_a_failed_run_holds_nothing_of_its_frames_c77(cells: Cells) -> None:
+    cells("import weakref\nrefs = []")
+    cells(
+        "%%it2 --no-panel\n"
+        "def fail():\n    big = torch.zeros(1000)\n    refs.append(weakref.ref(big))\n"
+        "    for step in range(3): opt.step()\n"
+        "    raise ValueError('with a big tensor')\n"
+        "fail()"
+    )
+    session = it2nb.current()
+    with pytest.raises(ValueError, match="big tensor"):
+        session.wait(LIMIT_S)
+    gc.collect()
+    assert cells("refs[0]()") is None
+    assert session.status == "failed"
+    assert session.error_line == 6
+
+
+def test_thirty_short_runs_leave_nothing_behind_c82(cells: Cells) -> None:
+    from torch.optim import optimizer as home
+
+    def counts() -> tuple[int, int, int]:
+        return (
+            threading.active_count(),
+            len(home._global_optimizer_pre_hooks) + len(home._global_optimizer_post_hooks),
+            len(cells("opt")._optimizer_step_pre_hooks),
+        )
+
+    def one() -> None:
+        cells("%%it2 --no-panel --watch loss\nfor i in range(3):\n    loss = i\n    opt.step()")
+        it2nb.current().wait(LIMIT_S)
+        _join(running)
+
+    one()
+    before = counts()
+    for _ in range(30):
+        one()
+    assert counts() == before
+
+
+def _join(live: Any) -> None:
+    for run in live.all():
+        run.join(LIMIT_S)
+    for thread in threading.enumerate():
+        if thread.name.startswith("it2nb"):
+            thread.join(LIMIT_S)
+
+
+def test_two_optimizers_are_knobs_under_their_names(cells: Cells) -> None:
+    cells(
+        "g, d = nn.Linear(4, 1), nn.Linear(4, 1)\n"
+        "opt_g = torch.optim.Adam(g.parameters(), lr=1e-3)\n"
+        "opt_d = torch.optim.Adam(d.parameters(), lr=4e-3)\n"
+    )
+    loop = (
+        "for step in range(10):\n    hold(step, at)\n"
+        "    for o, n in ((opt_g, g), (opt_d, d)):\n"
+        "        n(X).mean().backward(); o.step()\n"
+    )
+    session = held(cells, loop=loop)
+    assert {"opt_g.lr", "opt_d.lr"} <= set(session.knobs)
+    assert session.step_count == 4
+    cells("go.set()")
+    assert session.wait(LIMIT_S) == "finished"
+    assert session.step_count == 10
