@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from it2nb._version import __version__
 
 if TYPE_CHECKING:
+    from it2nb.attached import attach as attach
     from it2nb.core.control import StepControl as StepControl
     from it2nb.core.control import StopTraining as StopTraining
     from it2nb.core.errors import It2nbError as It2nbError
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from it2nb.pytorch.autopatch import autopatch as autopatch
     from it2nb.pytorch.autopatch import unpatch as unpatch
     from it2nb.pytorch.live import live as live
+    from it2nb.server.async_client import AsyncClient as AsyncClient
+    from it2nb.server.client import Client as Client
     from it2nb.session import TrainingSession as TrainingSession
 
 #: Public name: the module that defines it.
@@ -40,7 +43,9 @@ _HOMES = {
     "Accuracy": "it2nb.core.goals",
     "Action": "it2nb.core.wire",
     "ActionResult": "it2nb.core.wire",
+    "AsyncClient": "it2nb.server.async_client",
     "AverageReward": "it2nb.core.goals",
+    "Client": "it2nb.server.client",
     "Event": "it2nb.core.wire",
     "Goal": "it2nb.core.goals",
     "It2nbError": "it2nb.core.errors",
@@ -53,6 +58,7 @@ _HOMES = {
     "TrainingSession": "it2nb.session",
     "ValidationLoss": "it2nb.core.goals",
     "autopatch": "it2nb.pytorch.autopatch",
+    "attach": "it2nb.attached",
     "current": "it2nb.core.lifetime",
     "live": "it2nb.pytorch.live",
     "open": "it2nb.core.opened",

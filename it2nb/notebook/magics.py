@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextvars
+import importlib
 import inspect
 import os
 import sys
@@ -23,6 +24,7 @@ from it2nb.core.session import Session
 from it2nb.core.wire import ActionResult
 from it2nb.notebook.cell import Cell, compile_cell
 from it2nb.notebook.commands import CellOptions, parse_cell, parse_line
+from it2nb.notebook.completion import complete
 from it2nb.notebook.control_points import own_session
 from it2nb.notebook.loops import wrap
 from it2nb.notebook.names import names_of, reach
@@ -258,7 +260,16 @@ def load(shell: Any) -> None:
     plain.for_type(ActionResult, lambda result, printer, cycle: printer.text(str(result)))
     shell.events.register("pre_run_cell", magics.before_cell)
     shell.events.register("post_run_cell", magics.after_cell)
+    shell.set_hook("complete_command", complete, str_key="%it2")
     _loaded[id(shell)] = magics
+    if getattr(shell, "kernel", None) is not None:
+        # The first cell shows its panel at once when the widgets are imported by then.
+        threading.Thread(target=_warm_up, name="it2nb-warm-up", daemon=True).start()
+
+
+def _warm_up() -> None:
+    with guard("importing the panel"):
+        importlib.import_module("it2nb.notebook.panel")
 
 
 def unload(shell: Any) -> None:

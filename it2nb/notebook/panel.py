@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from it2nb.core.control import ENDED
 from it2nb.core.errors import It2nbError
 from it2nb.core.faults import Fault, guard
-from it2nb.notebook.panel_bridge import Bridge
 from it2nb.notebook.static_view import StaticView, summary
+from it2nb.panel.bridge import Bridge
 
 if TYPE_CHECKING:
     from it2nb.notebook.panel_comms import Comms

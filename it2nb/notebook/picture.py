@@ -15,7 +15,7 @@ import numpy as np
 
 from it2nb.core.wire import KnobView, State
 from it2nb.core.wire_panel import Mark
-from it2nb.notebook.panel_rows import cut, number
+from it2nb.panel.rows import cut, number
 
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw

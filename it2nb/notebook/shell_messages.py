@@ -107,17 +107,23 @@ class ShellMessages:
     @contextmanager
     def passing_comms(self) -> Iterator[None]:
         """Let the running event loop dispatch comm messages at once, for an ``await``."""
-        original = self._stream._recv_callback
+        stream = self._stream
+        count, original = _passing.get(id(stream), (0, stream._recv_callback))
+        _passing[id(stream)] = (count + 1, original)
+        if count == 0:
 
-        def on_recv(frames: Any) -> Any:
-            return None if self.dispatch_comm(frames) else original(frames)
+            def on_recv(frames: Any) -> Any:
+                return None if self.dispatch_comm(frames) else original(frames)
 
-        self._stream.on_recv(on_recv, copy=False)
+            stream.on_recv(on_recv, copy=False)
         try:
             yield
         finally:
-            if self._stream._recv_callback is on_recv:
-                self._stream.on_recv(original, copy=False)
+            count, original = _passing.pop(id(stream))
+            if count > 1:  # another await of the cell still needs it
+                _passing[id(stream)] = (count - 1, original)
+            else:
+                stream.on_recv(original, copy=False)
 
     @contextmanager
     def _as_parent(self, idents: Any, message: Any) -> Iterator[None]:
@@ -139,6 +145,10 @@ class ShellMessages:
             parent=parent,
             ident=f"kernel.{kernel.ident}.status".encode(),
         )
+
+
+#: Streams whose comm messages pass at once: how often that was asked, and their own callback.
+_passing: dict[int, tuple[int, Any]] = {}
 
 
 class _SkipLater:

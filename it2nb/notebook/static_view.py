@@ -10,8 +10,8 @@ from it2nb.core.control import ENDED
 from it2nb.core.faults import guard
 from it2nb.core.wire import KnobView, State
 from it2nb.core.wire_panel import Mark
-from it2nb.notebook.panel_rows import cut, mark_of, number
 from it2nb.notebook.picture import WIDTH, draw
+from it2nb.panel.rows import cut, mark_of, number
 
 #: Between two pictures of a run that goes on, seconds: each costs some 20 kB.
 RENEW_S = 60.0

@@ -180,6 +180,11 @@ class Wiring:
                 self._attachment.detach()
         with guard("watched values", session.report):
             self._watcher.finish()
+        if self.at == "optimizer" and self._options.watch and session.step_count == 0:
+            session.warn(
+                "no optimizer made a step, so nothing was recorded; with --at loop each turn of "
+                "the outermost loop is a step"
+            )
 
     def release(self) -> None:
         """The run is over: let go of what it trained, keep what it was set to."""

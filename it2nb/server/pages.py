@@ -11,7 +11,7 @@ import orjson
 from starlette.websockets import WebSocket
 
 from it2nb.core.faults import guard
-from it2nb.notebook.panel_bridge import Bridge
+from it2nb.panel.bridge import Bridge
 from it2nb.server.serving import Serving
 
 #: Messages that wait for one page. When it is full they are left out: the page finds a number

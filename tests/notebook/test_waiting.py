@@ -155,3 +155,22 @@ def test_a_kernel_that_hides_its_socket_gets_a_plain_wait_and_says_so(run: Kerne
     ).wait()
     assert "in time" in cell.text
     assert "it is hidden" in cell.text
+
+
+def test_two_awaits_at_once_both_serve_the_panel(run: Kernel) -> None:
+    cell = run.execute(
+        "other = it2nb.TrainingSession(directory=None)\n"
+        "async def both():\n"
+        "    print('waiting')\n"
+        "    return await asyncio.gather(wait(it2nb.runs()[-2]), wait(other))\n"
+        "async def wait(session): return await session\n"
+        "other.awaiter = it2nb.runs()[-2].awaiter\n"
+        "threading.Timer(0.2, other.end).start()\n"
+        "print(await both())"
+    ).until_text("waiting")
+    run.send_comm("c1", {"note": 9})
+    run.send_comm("c1", {"do": "stop"})
+    cell.wait()
+    assert "['stopped', 'finished']" in cell.text
+    run.send_comm("c1", {"after": 2})
+    run.until(lambda: "'after': 2" in run.value("got"), "a message after both")

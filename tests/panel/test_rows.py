@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from it2nb.core.wire import Event
-from it2nb.notebook.panel_rows import mark_of, number, row_of
+from it2nb.panel.rows import mark_of, number, row_of
 
 
 def event(kind: str, **payload: Any) -> Event:

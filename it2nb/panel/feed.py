@@ -8,8 +8,8 @@ from typing import Any
 
 from it2nb.core.wire import Branch, Event, State
 from it2nb.core.wire_panel import Batch, Head, Mark, Row, Snapshot, WindowAsk, WindowView
-from it2nb.notebook.panel_curves import CurveFeed, Packer
-from it2nb.notebook.panel_rows import ROW_TYPES, mark_of, row_of
+from it2nb.panel.curves import CurveFeed, Packer
+from it2nb.panel.rows import ROW_TYPES, mark_of, row_of
 
 #: Rows of each kind in a snapshot.
 ROWS = 80

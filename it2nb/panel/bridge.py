@@ -28,11 +28,11 @@ from it2nb.core.wire_panel import (
     Watch,
     WindowAsk,
 )
-from it2nb.notebook.chart_asset import packed
-from it2nb.notebook.panel_clients import Clients
-from it2nb.notebook.panel_feed import Feed
-from it2nb.notebook.panel_rows import ROW_TYPES, row_of, row_without_journal
-from it2nb.notebook.panel_sender import INTERVAL_S, SLOW_S, URGENT_S, Sender
+from it2nb.panel.clients import Clients
+from it2nb.panel.feed import Feed
+from it2nb.panel.rows import ROW_TYPES, row_of, row_without_journal
+from it2nb.panel.scripts import packed
+from it2nb.panel.sender import INTERVAL_S, SLOW_S, URGENT_S, Sender
 
 Send = Callable[[dict[str, Any], list[bytes]], bool]
 #: Messages of pages that wait for the sender, at most.

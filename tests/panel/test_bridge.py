@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from it2nb.core.session import Session
-from it2nb.notebook.panel_bridge import Bridge
+from it2nb.panel.bridge import Bridge
 
 from .pages import PATIENCE_S, Page
 

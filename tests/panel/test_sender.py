@@ -3,7 +3,7 @@ from __future__ import annotations
 import threading
 
 from it2nb.core.faults import Fault
-from it2nb.notebook.panel_sender import Sender
+from it2nb.panel.sender import Sender
 
 from .pages import PATIENCE_S
 
