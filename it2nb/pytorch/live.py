@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from it2nb.core.errors import KnobError, KnobRangeError, Rejected
 from it2nb.core.knobs import Knob, plain_value
+from it2nb.core.lifetime import runs
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session
@@ -227,7 +228,7 @@ def live(
     name : str
         Of the knob.
     session : Session, optional
-        By default the one that starts next, or lives on this thread.
+        By default the one that lives, or else starts next.
     min, max, step, scale, choices, description, unit, group
         As for `Session.register_knob`.
 
@@ -249,9 +250,8 @@ def live(
         options["dtype"] = _dtype(value, name)
     kind = {"float": LiveNumber, "int": LiveInt}.get(options["dtype"], Live)
     made = kind(value, name, options)
-    here = _at_home.get(threading.get_ident(), lambda: None)()
-    session = session or here
-    if session is not None and not session.is_ended:
+    session = session or _here()
+    if session is not None:
         made.register(session)
     else:
         with _lock:
@@ -273,6 +273,14 @@ def adopt(session: Session) -> None:
             each.register(session)
         except KnobError as err:
             session.warn(str(err))
+
+
+def _here() -> Session | None:
+    """The session that trains on this thread, else the one that lives, if any."""
+    found = _at_home.get(threading.get_ident(), lambda: None)()
+    if found is not None and not found.is_ended:
+        return found
+    return next((s for s in reversed(runs()) if s.started and not s.is_ended), None)
 
 
 def _is_live(knob: Knob) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 
-from it2nb.pytorch.groups import Cell, Group
+from it2nb.pytorch.groups import Cell
 
 DType = Literal["float", "int", "bool", "choice"]
 
@@ -224,17 +224,3 @@ def _bounded(optimizer: torch.optim.Optimizer, cell: Cell, rule: Rule) -> Rule:
         return replace(rule, min=low if low is None else int(low), max=high and int(high))
     log = rule.scale == "log" and (low is None or low >= 0)
     return replace(rule, min=low, max=high, scale="log" if log else "linear")
-
-
-def objection(optimizer: Any, group: Group, cell: Cell, value: Any) -> str | None:
-    """Say why `value` contradicts other hyper-parameters of its group; None when it does not."""
-    if cell.key == "step_sizes" and isinstance(optimizer, torch.optim.Rprop):
-        low, high = map(float, group["step_sizes"])
-        low, high = (value, high) if cell.index == 0 else (low, value)
-        if low > high:
-            return f"the shortest step {low:g} would be above the longest {high:g}"
-    if isinstance(optimizer, torch.optim.SGD):
-        after = {**group, cell.key: value}
-        if after["nesterov"] and (float(after["momentum"]) <= 0 or float(after["dampening"]) != 0):
-            return "Nesterov momentum needs momentum above 0 and dampening 0"
-    return None

@@ -17,22 +17,19 @@ A group is in one of these situations:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from it2nb.core.errors import Rejected
-from it2nb.pytorch import rules, working
+from it2nb.pytorch import working
+from it2nb.pytorch.admission import admit
 from it2nb.pytorch.drift import Tell
+from it2nb.pytorch.edits import Edits, first_nonzero, spread
 from it2nb.pytorch.groups import Cell, Group
 from it2nb.pytorch.live import Live
 from it2nb.pytorch.rules import Rule
 from it2nb.pytorch.schedulers import Schedulers
 from it2nb.pytorch.slot import Slot
-
-#: Edits of all groups that can be taken back exactly.
-KEPT_EDITS = 32
 
 
 @dataclass(slots=True)
@@ -93,7 +90,7 @@ class Setting:
         self.is_captured = False
         self._clock = clock
         self._written_elsewhere = False
-        self._edits: list[tuple[list[Any], list[Any]]] = []
+        self._edits = Edits()
         self._watched: tuple[tuple[int, Slot], ...] = ()
         self.look()
 
@@ -121,7 +118,7 @@ class Setting:
 
     def reference(self) -> int:
         """The group that stands for all: the first that is not 0."""
-        return _first_nonzero(self.values())
+        return first_nonzero(self.values())
 
     def mode(self, at: int) -> str:
         """``rescale``, ``hold`` or ``release``."""
@@ -150,7 +147,7 @@ class Setting:
         Rejected
             When the value contradicts another one; nothing was touched then.
         """
-        self._admit(at, value)
+        admit(self, at, value)
         self.together = None
         self._put(at, value)
         self._after_edit()
@@ -164,15 +161,17 @@ class Setting:
             When a group would leave its bounds; nothing was touched then.
         """
         old = self.values()
-        at = _first_nonzero(old)
-        new = self._originals(value, old)
+        at = first_nonzero(old)
+        new = self._edits.originals(value, old)
         by_ratio = new is None and self.rule.dtype == "float" and bool(old[at])
-        if new is None:
-            new = self._spread(value, old, at)
+        if new is None and self.rule.dtype == "float":
+            new = spread(value, old if old[at] else self._shares())
+        elif new is None:
+            new = [value] * len(old)
         for index, each in enumerate(new):
-            self._admit(index, each)
+            admit(self, index, each)
         if new != old:
-            self._edits = [*self._edits[1 - KEPT_EDITS :], (old, new)]
+            self._edits.note(old, new)
         self.together = (value, at) if by_ratio and len(new) > 1 else None
         for index, each in enumerate(new):
             self._put(index, each)
@@ -370,62 +369,13 @@ class Setting:
                 found = found[self.cell.index]
         return float(found) if hasattr(found, "__float__") else 0.0
 
-    def _originals(self, value: Any, old: list[Any]) -> list[Any] | None:
-        """The exact values from before an edit that is taken back; None if it is none."""
-        for before, after in reversed(self._edits):
-            if after == old and before[_first_nonzero(before)] == value:
-                return list(before)
-        return None
-
-    def _spread(self, value: Any, old: list[Any], at: int) -> list[Any]:
-        """Values for all groups when the reference group is to get `value`."""
-        if self.rule.dtype != "float":
-            return [value] * len(old)
-        shares = old if old[at] else self._shares(len(old))
-        first = _first_nonzero(shares)
-        return [value if i == first else v * (value / shares[first]) for i, v in enumerate(shares)]
-
-    def _shares(self, count: int) -> list[float]:
-        """How the groups stand to each other when all are 0 now: a warm-up from 0, or an edit."""
+    def _shares(self) -> list[float]:
+        """How the groups stand to each other when all are 0: a warm-up from 0, or an edit."""
         groups = self.groups()
-        initial = [self.base(group) for group in groups if "initial_lr" in group]
-        seen = [each for edit in reversed(self._edits) for each in reversed(edit)]
+        initial: list[float] = []
         if self.cell.name == "lr" and self.drivers.driving(self.cell):
-            seen.insert(0, initial)
-        return next((list(s) for s in seen if len(s) == count and any(s)), [1.0] * count)
-
-    def _admit(self, at: int, value: Any) -> None:
-        """Refuse what would be invalid in group `at`, before anything was touched."""
-        low, high = self.rule.min, self.rule.max
-        if self.rule.dtype in ("float", "int") and (
-            not math.isfinite(value)
-            or (low is not None and value < low)
-            or (high is not None and value > high)
-        ):
-            raise Rejected(
-                f"group {at} would get {self.cell.name}={value:g}, outside of "
-                f"[{-math.inf if low is None else low:g}, {math.inf if high is None else high:g}]; "
-                f"set the groups one by one"
-            )
-        wrong = rules.objection(self.optimizer(), self.groups()[at], self.cell, value)
-        if wrong is not None:
-            raise Rejected(wrong)
-        if self.cell.name in ("momentum", "betas[0]") and self.mode(at) == "rescale":
-            self._admit_cycle(at, value)
-
-    def _admit_cycle(self, at: int, value: float) -> None:
-        """Momentum under a cycle: what the cycle reaches has to stay below 1."""
-        now = self.value(at)
-        top = float(self.groups()[at].get("max_momentum", 0.0))
-        if now and value != now and top * value / now >= 1 and self.drivers.driving(self.cell):
-            raise Rejected(
-                f"{self.cell.name}={value:g} would scale the cycle's largest value to "
-                f"{top * value / now:g}; ask for less than {now / top:g}, or pick mode hold"
-            )
-
-
-def _first_nonzero(values: list[Any]) -> int:
-    return next((at for at, each in enumerate(values) if each), 0)
+            initial = [self.base(group) for group in groups if "initial_lr" in group]
+        return self._edits.shares(len(groups), initial)
 
 
 def _make_momentum_buffers(optimizer: Any, group: Group) -> None:

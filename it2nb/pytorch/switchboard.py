@@ -34,12 +34,17 @@ class Switchboard:
     steered : dict of int to SteeredOptimizer
         By id of the optimizer.
     sessions : WeakKeyDictionary of Session to Steering
+    once : dict of int to callable
+        By id of the optimizer: called with its SteeredOptimizer in its next step, when the
+        edits are in force.
     """
 
     def __init__(self) -> None:
         self.attachments: dict[int, Any] = {}
         self.steered: dict[int, Any] = {}
         self.sessions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self.once: dict[int, Any] = {}
+        self._ends: dict[int, weakref.ref[Any]] = {}
         self._handles: list[Any] = []
         self._scaler_watch: scaler.ScalerWatch | None = None
 
@@ -58,13 +63,22 @@ class Switchboard:
 
     def steer(self, steered: Any) -> None:
         """Work out the edits of an optimizer before each of its steps."""
-        self.steered[id(steered.optimizer())] = steered
+        optimizer = steered.optimizer()
+        key = id(optimizer)
+        self.steered[key] = steered
+        # An optimizer that is gone has no steps: with the last one our hooks go too.
+        self._ends[key] = weakref.ref(optimizer, lambda _: self._gone(key, steered))
         self._connect()
 
     def leave(self, steered: Any) -> None:
         """No longer."""
-        self.steered = {key: each for key, each in self.steered.items() if each is not steered}
-        self._disconnect_if_idle()
+        for key in [key for key, each in self.steered.items() if each is steered]:
+            self._gone(key, steered)
+
+    def _gone(self, key: int, steered: Any) -> None:
+        if self.steered.get(key) is steered:
+            del self.steered[key], self._ends[key]
+            self._disconnect_if_idle()
 
     def forget(self, session: Any) -> None:
         """Let go of everything that belongs to a session."""
@@ -109,6 +123,10 @@ class Switchboard:
         if steered is not None:
             with guard("edits before a step", steered.session.report):
                 steered.before_step()
+            look = self.once.pop(id(optimizer), None) if self.once else None
+            if look is not None:
+                with guard("what an edit came to", steered.session.report):
+                    look(steered)
 
     def after(self, optimizer: Any) -> None:
         """An optimizer finished its step. Any thread."""

@@ -6,8 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from it2nb.pytorch import schedulers
+from it2nb.pytorch import places
 from it2nb.pytorch.groups import Group
+from it2nb.pytorch.schedulers import same_lr
 from it2nb.pytorch.slot import Slot
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def put_now(setting: Setting, at: int) -> None:
     setting.ready(group, value)
     if driving and would:
         factors = {at: value / would}
-        if schedulers.scale(driving, setting.cell, setting.groups(), factors, setting.rule.max):
+        if places.scale(driving, setting.cell, setting.groups(), factors, setting.rule.max):
             slot.scaled *= factors[at]
     slot.write(group, value)
     slot.watch.start(value, setting.steps)
@@ -54,7 +55,7 @@ def put_now(setting: Setting, at: int) -> None:
 def unscale(setting: Setting, groups: list[Group], back: Mapping[int, float]) -> None:
     """Give the schedulers their own values back."""
     driving = setting.drivers.driving(setting.cell)
-    done = schedulers.scale(driving, setting.cell, groups, back)
+    done = places.scale(driving, setting.cell, groups, back)
     for at, factor in back.items():
         slot = setting.slots[at]
         if done:
@@ -90,7 +91,7 @@ def _work_out(setting: Setting, groups: list[Group]) -> None:
             factors[at] = target / would
             slot.watch.start(target, setting.steps, scheduled=bool(driving))
             _tell_loop(setting, at, slot, target, would, driving)
-        elif driving and schedulers.multiplies(driving):
+        elif driving and places.multiplies(driving):
             # From 0 such a schedule never moves again: it goes on from the value asked.
             slot.next = None
             slot.write(groups[at], target)
@@ -136,9 +137,10 @@ def _look_again(setting: Setting, at: int, group: Group, slot: Slot) -> None:
     slot.forget_writing()
     slot.loop = slot.told = True
     _report(setting, at, slot, written, found, kept=True)
-    if found and origin and written and slot.mode == "rescale":
-        if abs(math.log(abs(found / origin))) < abs(math.log(abs(found / written))):
-            slot.factor = written / origin
+    if slot.mode != "rescale" or not (found and origin and written):
+        return
+    if abs(math.log(abs(found / origin))) < abs(math.log(abs(found / written))):
+        slot.factor = written / origin
 
 
 def _would(setting: Setting, groups: list[Group], at: int) -> float:
@@ -169,7 +171,7 @@ def _scale(
 ) -> None:
     """Multiply the rest of the schedule, in the schedulers if that can be done."""
     below = None if setting.cell.name == "lr" else setting.rule.max
-    done = bool(driving) and schedulers.scale(driving, setting.cell, groups, factors, below)
+    done = bool(driving) and places.scale(driving, setting.cell, groups, factors, below)
     for at, factor in factors.items():
         slot = setting.slots[at]
         if not done:
@@ -182,7 +184,7 @@ def _scale(
             slot.next = None
         elif slot.factor != 1.0:
             setting.cell.write(groups[at], setting.cell.read(groups[at]) * factor)
-    top = schedulers.peak(driving, groups) if done and setting.cell.name == "lr" else 0.0
+    top = places.peak(driving, groups) if done and setting.cell.name == "lr" else 0.0
     if setting.rule.max is not None and top > setting.rule.max:
         setting.tell.warn(
             f"this edit scales the schedule: its largest lr becomes {top:g}; "
@@ -223,7 +225,7 @@ def _watch(setting: Setting, at: int, group: Group, slot: Slot) -> None:
         watch.stop()
     elif watch.scheduled:
         expected = setting.drivers.last(setting.cell, at)
-        if expected is not None and not schedulers.same_lr(expected, found):
+        if expected is not None and not same_lr(expected, found):
             _report(setting, at, slot, expected, found, by="the loop")
     elif slot.factor == 1.0 and found != setting.cell.as_stored(group, watch.expected):
         _report(setting, at, slot, watch.expected, found)

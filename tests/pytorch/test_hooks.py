@@ -21,8 +21,9 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim import lr_scheduler as lrs
 
 from it2nb.core.control import StopTraining
+from it2nb.core.errors import SessionEnded
 from it2nb.core.session import Session
-from it2nb.pytorch import hooks, optimizers, switchboard
+from it2nb.pytorch import hooks, steered, switchboard
 from it2nb.pytorch.autopatch import autopatch, unpatch
 from it2nb.pytorch.hooks import attach
 from it2nb.pytorch.optimizers import add_optimizer_knobs, steering_of
@@ -46,7 +47,8 @@ def nothing_is_left() -> Any:
     gc.collect()
     assert torch_hooks() == (0, 0)
     assert GradScaler._maybe_opt_step is scaler_step
-    assert not hasattr(torch_optimizer, "_it2nb_switchboard")
+    board = vars(torch_optimizer).get("_it2nb_switchboard")
+    assert board is None or not (board.attachments or board.steered)
 
 
 # --- stepping --------------------------------------------------------------------------------
@@ -563,6 +565,26 @@ def test_detaching_leaves_nothing_behind() -> None:
     assert not optimizer._optimizer_load_state_dict_post_hooks
 
 
+def test_the_end_of_the_last_session_takes_the_switchboard_away() -> None:
+    name = "_it2nb_switchboard"
+    others = list(vars(torch_optimizer)[name].sessions) if name in vars(torch_optimizer) else []
+    with run() as (session, _):
+        train(torch.optim.SGD(parameters(), lr=0.1), 2, session=session)
+        assert name in vars(torch_optimizer)
+    left = vars(torch_optimizer).get(name)
+    assert (left is None) is (others == []) and (left is None or list(left.sessions) == others)
+
+
+def test_an_optimizer_that_is_gone_takes_the_hooks_with_it() -> None:
+    session = Session(directory=None)
+    optimizer = torch.optim.SGD(parameters(), lr=0.1)
+    add_optimizer_knobs(session, optimizer)
+    assert torch_hooks() == (1, 1)
+    del optimizer
+    gc.collect()
+    assert torch_hooks() == (0, 0)
+
+
 def test_C82_many_sessions_leave_no_hooks_and_no_optimizers() -> None:
     optimizer = torch.optim.SGD(parameters(), lr=0.1)
     for _ in range(20):
@@ -605,9 +627,7 @@ def test_a_step_that_raises_leaves_no_lent_value_behind() -> None:
 
 def test_a_fault_of_our_own_does_not_end_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     optimizer = torch.optim.SGD(parameters(), lr=0.1)
-    monkeypatch.setattr(
-        optimizers.SteeredOptimizer, "before_step", lambda self: 1 / 0
-    )
+    monkeypatch.setattr(steered.SteeredOptimizer, "before_step", lambda self: 1 / 0)
     with run() as (session, _):
         train(optimizer, 3, session=session)
     assert session.step_count == 3
@@ -646,11 +666,27 @@ def test_unpatch_takes_it_back() -> None:
     assert session.step_count == 2
 
 
+def test_autopatch_without_a_session_takes_the_current_one() -> None:
+    optimizer = torch.optim.SGD(parameters(), lr=0.1)
+    session = Session(directory=None)
+    with session.run():
+        autopatch(optimizer, lambda: {"loss": 1.0})
+        train(optimizer, 2, session=session)
+        unpatch(optimizer)
+        train(optimizer, 2, session=session)
+    assert session.step_count == 2
+    assert session.metrics.latest()["loss"] == (2, 1.0)
+    with pytest.raises(SessionEnded):
+        autopatch(session, optimizer)
+    with pytest.raises(TypeError):
+        autopatch(session)
+
+
 def test_autopatch_enforces_a_stop() -> None:
     optimizer = torch.optim.SGD(parameters(), lr=0.1)
     session = Session(directory=None)
     with session.run():
-        autopatch(session, optimizer)
+        autopatch(session, optimizer=optimizer)
         train(optimizer, 9, None, {2: lambda s: s.submit({"type": "stop"})}, session=session)
     assert session.step_count == 2 and session.status == "stopped"
 

@@ -17,6 +17,8 @@ from torch.optim import lr_scheduler as lrs
 
 from it2nb.core.session import Session
 from it2nb.pytorch import rules
+from it2nb.pytorch.admission import objection
+from it2nb.pytorch.groups import Cell
 from it2nb.pytorch.optimizers import add_optimizer_knobs, steering_of
 from tests.pytorch.steering import gradients, parameters, record, rows, run, statuses, train
 
@@ -37,9 +39,7 @@ class Training:
 
     def __init__(self, name: str, **options: Any) -> None:
         generator = torch.Generator().manual_seed(7)
-        self.weights = [
-            nn.Parameter(torch.randn(3, 3, generator=generator)) for _ in range(2)
-        ]
+        self.weights = [nn.Parameter(torch.randn(3, 3, generator=generator)) for _ in range(2)]
         self.optimizer = make(
             name,
             [{"params": [self.weights[0]]}, {"params": [self.weights[1]]}]
@@ -53,7 +53,7 @@ class Training:
     def step(self) -> Any:
         target = torch.randn(3, 3, generator=self._generator)
 
-        def closure() -> torch.Tensor:
+        def closure() -> Any:
             self.optimizer.zero_grad()
             loss = sum(((w - target) ** 2).sum() for w in self.weights)
             assert isinstance(loss, torch.Tensor)
@@ -70,7 +70,7 @@ class Training:
         return self.optimizer.step()
 
 
-def another_value(optimizer: Optimizer, cell: rules.Cell, rule: rules.Rule) -> Any:
+def another_value(optimizer: Optimizer, cell: Cell, rule: rules.Rule) -> Any:
     """A valid value that differs from the one that is there."""
     value = cell.read(optimizer.param_groups[0])
     if rule.dtype == "bool":
@@ -92,7 +92,7 @@ def another_value(optimizer: Optimizer, cell: rules.Cell, rule: rules.Rule) -> A
     raise AssertionError(f"no other value for {cell.name}")
 
 
-def settings_of(name: str) -> list[tuple[rules.Cell, rules.Rule]]:
+def settings_of(name: str) -> list[tuple[Cell, rules.Rule]]:
     optimizer = make(name)
     found = []
     for cell in rules.cells(optimizer):
@@ -150,7 +150,7 @@ def test_bounds_are_those_of_the_constructor(name: str, knob: str) -> None:
         if value is None and rule.dtype != "choice":
             continue
         group = dict(optimizer.param_groups[0])
-        if rules.objection(optimizer, group, cell, value) is not None:
+        if objection(optimizer, group, cell, value) is not None:
             continue
         cell.write(group, value)
         options = {k: group[k] for k in optimizer.defaults if k != "decoupled_weight_decay"}
@@ -168,21 +168,18 @@ def test_weights_are_those_of_a_loop_that_sets_the_group_by_hand(name: str, knob
         options = {"momentum": 0.9}
     ours, reference = Training(name, **options), Training(name, **options)
     value = another_value(ours.optimizer, cell, rule)
+    first = cell.read(reference.optimizer.param_groups[0])
+    asked = {4: value, 7: first}
     with run() as (session, _):
         for step in range(1, 9):
-            if step in (4, 7):
-                original = cell.read(reference.optimizer.param_groups[0])
-                asked = value if step == 4 else first
-                session.submit(
-                    {"type": "set_knob", "payload": {"name": knob, "value": asked}}
-                )
-            if step == 4:
-                first = original
+            if step in asked:
+                payload = {"name": knob, "value": asked[step]}
+                session.submit({"type": "set_knob", "payload": payload})
             ours.step()
             reference.step()
-            if step in (4, 7) and rule.disabled is None:
+            if step in asked and rule.disabled is None:
                 for group in reference.optimizer.param_groups:
-                    by_hand(reference.optimizer, group, cell, asked)
+                    by_hand(reference.optimizer, group, cell, asked[step])
 
     if rule.disabled is not None:
         assert statuses(session) == ["rejected", "rejected"]
@@ -200,7 +197,7 @@ def test_weights_are_those_of_a_loop_that_sets_the_group_by_hand(name: str, knob
         }
 
 
-def by_hand(optimizer: Optimizer, group: dict[str, Any], cell: rules.Cell, value: Any) -> None:
+def by_hand(optimizer: Optimizer, group: dict[str, Any], cell: Cell, value: Any) -> None:
     """What a careful user would do."""
     if cell.index is None:
         group[cell.key] = value
@@ -434,9 +431,10 @@ def test_a_group_that_would_leave_its_bounds_rejects_the_whole_edit() -> None:
 
 
 def test_groups_are_named_by_themselves_or_by_the_modules_of_their_weights() -> None:
+    parts = [nn.Linear(2, 2) for _ in range(3)]
     model = nn.Sequential()
-    model.add_module("stem", nn.Linear(2, 2))
-    model.add_module("block", nn.ModuleList([nn.Linear(2, 2) for _ in range(2)]))
+    model.add_module("stem", parts[0])
+    model.add_module("block", nn.ModuleList(parts[1:]))
 
     def names(optimizer: Optimizer, bind: bool = False) -> set[str]:
         session = Session(directory=None)
@@ -445,15 +443,19 @@ def test_groups_are_named_by_themselves_or_by_the_modules_of_their_weights() -> 
         add_optimizer_knobs(session, optimizer)
         return {name for name in session.knobs if name.startswith("lr")}
 
-    parts = [model.stem, model.block[0], model.block[1]]  # type: ignore[index]
     groups: list[dict[str, Any]] = [{"params": list(part.parameters())} for part in parts]
     plain = torch.optim.SGD([dict(g) for g in groups], lr=0.1)
     assert names(plain) == {"lr", "lr[0]", "lr[1]", "lr[2]"}
     assert names(plain, bind=True) == {"lr", "lr[stem]", "lr[block.0]", "lr[block.1]"}
     own = torch.optim.SGD([{**g, "name": f"g{i}"} for i, g in enumerate(groups)], lr=0.1)
     assert names(own, bind=True) == {"lr", "lr[g0]", "lr[g1]", "lr[g2]"}
-    told = torch.optim.SGD([{"params": list(part.named_parameters(prefix))} for part, prefix in
-                            zip(parts, ("stem", "block.0", "block.1"), strict=True)], lr=0.1)  # fmt: skip
+    told = torch.optim.SGD(
+        [
+            {"params": list(part.named_parameters(prefix))}
+            for part, prefix in zip(parts, ("stem", "block.0", "block.1"), strict=True)
+        ],
+        lr=0.1,
+    )
     assert names(told) == {"lr", "lr[stem]", "lr[block.0]", "lr[block.1]"}
 
 
@@ -515,13 +517,13 @@ def test_C11_edits_reach_the_groups_that_load_state_dict_put_there(by_user: bool
 
 
 def test_nothing_here_keeps_an_optimizer_or_its_tensors_alive() -> None:
-    optimizer: Optimizer | None = torch.optim.Adam(parameters(), lr=torch.tensor(0.1))
+    optimizer = torch.optim.Adam(parameters(), lr=torch.tensor(0.1))
     with run() as (session, _):
         train(optimizer, 3, None, {1: {"name": "lr", "value": 0.2}}, session=session)
         gone = weakref.ref(optimizer)
         weight = weakref.ref(optimizer.param_groups[0]["params"][0])
         lr = weakref.ref(optimizer.param_groups[0]["lr"])
-        optimizer = None
+        del optimizer
         gc.collect()
         assert gone() is None and weight() is None and lr() is None
         view = session.knobs["lr"].view()
@@ -544,6 +546,13 @@ def test_several_optimizers_have_knobs_under_their_variables() -> None:
     assert session.knobs["opt_g.lr"].value == 0.1
     assert session.knobs["opt_d.learning_rate"].value == 0.2
     assert add_optimizer_knobs(session, one) == steering_of(session).optimizers[0].knobs
+
+
+def test_only_some_hyper_parameters_may_be_knobs() -> None:
+    session = Session(directory=None)
+    optimizer = torch.optim.Adam(parameters(), lr=0.1)
+    add_optimizer_knobs(session, optimizer, only=("lr",))
+    assert list(session.knobs) == ["lr"]
 
 
 def test_an_optimizer_found_later_leaves_the_first_ones_names() -> None:
@@ -590,7 +599,7 @@ class ThirdParty(Optimizer):
     def __init__(self, params: Any) -> None:
         defaults = {
             "lr": 1e-3, "beta3": 0.97, "rank": 4, "clip_threshold": 1.0, "decay_rate": -0.8,
-            "safeguard": False, "name_of_law": "cubic", "eps2": 1e-6, "fused": None, "k_momentum": 0.5,
+            "safeguard": False, "law": "cubic", "eps2": 1e-6, "fused": None, "k_momentum": 0.5,
         }  # fmt: skip
         super().__init__(params, defaults)
 
@@ -689,7 +698,9 @@ def test_drift_names_the_scheduler_and_load_state_dict() -> None:
         optimizer.param_groups[0]["lr"] = 0.9
         train(optimizer, 2, session=session)
 
-    found = [(each["by"], each["expected"], each["found"]) for each in rows(session, "knob_drifted")]
+    found = [
+        (each["by"], each["expected"], each["found"]) for each in rows(session, "knob_drifted")
+    ]
     assert found == [
         ("load_state_dict", 0.2, 0.1),
         ("LambdaLR", 0.3, 0.15),
@@ -729,4 +740,4 @@ def test_modes_and_held_values_are_saved_and_brought_back() -> None:
         assert session.knobs["lr"].value == 0.03
         view = session.knobs["lr"].view()
     assert view.mode == "hold"
-    assert saved == {"opt": {**dict.fromkeys(saved["opt"], {}), "lr": saved["opt"]["lr"]}}
+    assert [name for name, kept in saved["opt"].items() if kept] == ["lr"]

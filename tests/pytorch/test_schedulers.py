@@ -14,8 +14,8 @@ from torch.optim import swa_utils
 from transformers import optimization as hf
 
 from it2nb.core.session import Session
-from it2nb.pytorch import schedulers as schedulers_module
 from it2nb.pytorch.optimizers import add_optimizer_knobs
+from it2nb.pytorch.places import leaves, places_of
 from tests.pytorch.steering import parameters, record, rows, run, statuses, train
 
 STEPS = 50
@@ -31,8 +31,7 @@ class OwnSchedule(lrs.LRScheduler):
 
     def get_lr(self) -> list[Any]:
         return [
-            self.floor + (base - self.floor) / (1 + 0.1 * self.last_epoch)  # type: ignore[operator]
-            for base in self.base_lrs
+            self.floor + (base - self.floor) / (1 + 0.1 * self.last_epoch) for base in self.base_lrs
         ]
 
 
@@ -252,7 +251,11 @@ def test_setting_the_value_that_the_knob_shows_changes_nothing_at_all(
 def test_two_edits_in_a_row_are_one_after_the_other(name: str) -> None:
     used, _ = used_with(
         name,
-        {5: {"name": "lr", "value": NEW}, 6: {"name": "lr", "value": 0.02}, 31: {"name": "lr", "value": 0.5}},
+        {
+            5: {"name": "lr", "value": NEW},
+            6: {"name": "lr", "value": 0.02},
+            31: {"name": "lr", "value": 0.5},
+        },
     )
 
     rest = pristine(name)
@@ -289,9 +292,7 @@ def test_an_edit_taken_back_before_any_step_changes_nothing_at_all(name: str) ->
 @pytest.mark.parametrize("mode", ["rescale", "hold"])
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_scheduler_that_nobody_told_us_of_keeps_its_shape_too(name: str, mode: str) -> None:
-    used, session = used_with(
-        name, {5: {"name": "lr", "value": NEW, "mode": mode}}, bound=False
-    )
+    used, _ = used_with(name, {5: {"name": "lr", "value": NEW, "mode": mode}}, bound=False)
 
     assert used == pytest.approx(expected(name, mode, 5, NEW), rel=1e-6)
 
@@ -315,7 +316,7 @@ def test_saved_scheduler_state_carries_a_rescaled_schedule_on(name: str) -> None
     """What is saved after an edit goes on alike without us, where the state says it all."""
     optimizer = optimizer_of()
     scheduler = SCHEDULES[name](optimizer)
-    if schedulers_module.places_of(next(schedulers_module.leaves(scheduler))) is None:
+    if places_of(next(leaves(scheduler))) is None:
         return_to_schedule(optimizer, scheduler)
         return
     with run([scheduler]) as (session, _):
@@ -369,8 +370,7 @@ def test_C01_lists_of_the_report() -> None:
         assert used[5:] == pytest.approx(tail, rel=1e-6)
 
 
-@pytest.mark.parametrize("before_scheduler", [True, False])
-def test_C03_edit_while_paused_reaches_the_first_step_after_resume(before_scheduler: bool) -> None:
+def test_C03_edit_while_paused_reaches_the_first_step_after_resume() -> None:
     """While paused the knob shows the edit, and the next step uses it, also with a scheduler."""
     optimizer = optimizer_of()
     scheduler = lrs.LambdaLR(optimizer, lambda e: 1 - e / 10)
@@ -391,7 +391,6 @@ def test_C03_edit_while_paused_reaches_the_first_step_after_resume(before_schedu
 
     assert shown == [0.01]
     assert used == pytest.approx([0.1, 0.09, 0.08, 0.01, 0.01 * 6 / 7, 0.01 * 5 / 7], rel=1e-6)
-    assert before_scheduler in (True, False)
 
 
 @pytest.mark.parametrize("every", [1, 4])
@@ -491,7 +490,7 @@ def test_groups_of_a_cosine_with_a_floor_can_be_scaled_apart() -> None:
     ]
     with run([scheduler]) as (session, _):
         used = record(optimizer, at=None)
-        edits = {
+        edits: dict[int, dict[str, Any]] = {
             5: {"name": "lr[1]", "value": 0.02},
             9: {"name": "lr", "value": 0.05},
             15: {"name": "lr", "mode": "release"},
@@ -601,9 +600,7 @@ def test_mode_is_shown_and_an_edit_after_release_rescales_again() -> None:
             after=lambda step: modes.append(session.knobs["lr"].view().mode),
         )  # fmt: skip
 
-    assert modes == ["rescale"] + ["hold"] * 2 + ["release"] * 2 + ["rescale"] * 3 + ["rescale"] or (
-        modes == ["rescale", "hold", "hold", "release", "release", *["rescale"] * 4]
-    )
+    assert modes == ["rescale", "hold", "hold", "release", "release", *["rescale"] * 4]
     want = [0.1, 0.09, 0.01, 0.01, 0.1 * 0.9**4, 0.1 * 0.9**5]
     assert used == pytest.approx([*want, 0.02, 0.018, 0.0162], rel=1e-6)
 

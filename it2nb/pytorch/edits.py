@@ -1,0 +1,55 @@
+"""Edits of all groups of an optimizer at once: their ratios are kept, and can be restored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+#: Edits that can be taken back exactly.
+KEPT = 32
+
+
+class Edits:
+    """What was set for all groups together, newest last. Training thread."""
+
+    def __init__(self) -> None:
+        self._kept: list[tuple[list[Any], list[Any]]] = []
+
+    def note(self, before: list[Any], after: list[Any]) -> None:
+        """Remember one edit."""
+        self._kept = [*self._kept[1 - KEPT :], (before, after)]
+
+    def clear(self) -> None:
+        """Forget them: the values come from elsewhere now."""
+        self._kept.clear()
+
+    def originals(self, value: Any, now: list[Any]) -> list[Any] | None:
+        """Return the exact values from before an edit that is taken back; None if it is none."""
+        for before, after in reversed(self._kept):
+            if after == now and before[first_nonzero(before)] == value:
+                return list(before)
+        return None
+
+    def shares(self, count: int, first: Sequence[float] = ()) -> list[float]:
+        """Say how the groups stand to each other when all are 0 now.
+
+        Parameters
+        ----------
+        count : int
+            Groups.
+        first : sequence of float
+            Values that count before those of earlier edits: the initial ones of a schedule.
+        """
+        seen = [first, *(each for edit in reversed(self._kept) for each in reversed(edit))]
+        return next((list(s) for s in seen if len(s) == count and any(s)), [1.0] * count)
+
+
+def spread(value: float, shares: Sequence[float]) -> list[float]:
+    """Give the first group that is not 0 `value`, and the others theirs in proportion."""
+    first = first_nonzero(shares)
+    return [value if i == first else v * (value / shares[first]) for i, v in enumerate(shares)]
+
+
+def first_nonzero(values: Sequence[Any]) -> int:
+    """Return the index of the first value that is not 0; 0 when all are."""
+    return next((at for at, each in enumerate(values) if each), 0)

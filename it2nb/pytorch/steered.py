@@ -1,0 +1,225 @@
+"""One optimizer under steering: its settings, what happens around its steps, its state."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch.optim import Optimizer
+
+from it2nb.core.faults import guard
+from it2nb.core.knobs import Knob
+from it2nb.pytorch import groups, rules
+from it2nb.pytorch.knobs import knobs_of
+from it2nb.pytorch.live import Live
+from it2nb.pytorch.schedulers import Schedulers
+from it2nb.pytorch.setting import Clock, Setting
+
+if TYPE_CHECKING:
+    from it2nb.core.session import Session
+
+
+class Following:
+    """A live variable that was given to an optimizer: its setting follows the variable."""
+
+    def __init__(self, variable: Live, setting: Setting, at: int) -> None:
+        self._variable = variable
+        self._setting = setting
+        self._at = at
+        self._seen = variable.changes
+
+    def follow(self) -> None:
+        """Take over a new value. Training thread, before a step."""
+        if self._variable.changes != self._seen:
+            self._seen = self._variable.changes
+            self._setting.assign(self._at, self._variable.value)
+
+
+class SteeredOptimizer:
+    """One optimizer whose hyper-parameters are knobs of a session. Holds it weakly.
+
+    Parameters
+    ----------
+    session : Session
+    optimizer : torch.optim.Optimizer
+        Or anything with ``param_groups`` and ``defaults``.
+    name : str
+        What people call it: the name of its variable.
+    only : collection of str, optional
+        Hyper-parameters to steer; all by default.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        optimizer: Optimizer,
+        name: str,
+        only: Collection[str] | None = None,
+    ) -> None:
+        self.session = session
+        self.name = name
+        self.kind = type(optimizer).__name__
+        self.optimizer = weakref.ref(optimizer)
+        self.prefix = ""
+        self.knobs: list[Knob] = []
+        self.drivers = Schedulers(self.optimizer, lambda: session.bound.schedulers)
+        self.clock = Clock()
+        self.settings = {
+            cell.name: Setting(self.optimizer, cell, rule, self.drivers, self, self.clock)
+            for cell in rules.cells(optimizer)
+            if only is None or cell.name in only
+            if (rule := rules.rule_for(optimizer, cell)) is not None
+        }
+        self._lr = self.settings.get("lr")
+        self._following = [
+            Following(made, setting, at)
+            for setting in self.settings.values()
+            for at, made in setting.take_live()
+        ]
+        self._count = len(optimizer.param_groups)
+        self._handles: list[Any] = []
+        if isinstance(optimizer, Optimizer):
+            hook = optimizer.register_load_state_dict_post_hook(self._reloaded)
+            self._handles.append(hook)
+
+    def __repr__(self) -> str:
+        return f"<SteeredOptimizer {self.name} ({self.kind})>"
+
+    # --- around a step, training thread ----------------------------------------------------
+
+    def glance(self) -> None:
+        """Notice who else writes lr, before requests are let in."""
+        if self._lr is not None and self._lr.groups():
+            self._lr.glance()
+
+    def before_step(self) -> None:
+        """Bring edits into force for the step that begins."""
+        if not self._is_ours():
+            return
+        optimizer = self.optimizer()
+        if optimizer is not None and len(optimizer.param_groups) != self._count:
+            self._count = len(optimizer.param_groups)
+            self.register(self.prefix)
+        for each in self._following:
+            each.follow()
+        for setting in self.settings.values():
+            if setting.is_busy:
+                setting.before_step()
+
+    def after_step(self) -> None:
+        """Put back what stood there for this step only."""
+        self.clock.steps += 1
+        for setting in self.settings.values():
+            if setting.is_busy:
+                setting.after_step()
+        if self._lr is not None and self._lr.groups():
+            self._lr.look()
+
+    def captured(self) -> None:
+        """A CUDA graph was captured around the step: replaying it calls no hook."""
+        for setting in self.settings.values():
+            setting.is_captured = True
+
+    def _is_ours(self) -> bool:
+        # Another cell that steps the same optimizer does not move the run (DESIGN section 3).
+        session = self.session
+        return session.on_training_thread or session.owner is None
+
+    def _reloaded(self, optimizer: Any) -> None:
+        quiet = self.session.serving is not None
+        with guard(f"load_state_dict of {self.name}", self.session.report):
+            for setting in self.settings.values():
+                setting.reloaded(quiet=quiet)
+
+    # --- knobs -----------------------------------------------------------------------------
+
+    def register(self, prefix: str) -> None:
+        """Put the knobs into the session, in the place of those that were there before."""
+        optimizer = self.optimizer()
+        if optimizer is None:
+            return
+        self.prefix = prefix
+        old = {knob.name: knob for knob in self.knobs}
+        names = groups.labels(optimizer.param_groups, self.session.bound.models)
+        self.knobs = [
+            knob for setting in self.settings.values() for knob in knobs_of(self, setting, names)
+        ]
+        session = self.session
+        for knob in self.knobs:
+            if knob.name in old:
+                knob.last = old.pop(knob.name).last
+            session.knobs.register(knob, replace=True)
+        for name in old:
+            session.knobs.unregister(name)
+        if session.started:
+            views = [knob.view().model_dump(exclude={"v"}) for knob in self.knobs]
+            session.emit("knobs_registered", {"knobs": views})
+
+    def unregister(self) -> None:
+        """Take the knobs away."""
+        for knob in self.knobs:
+            if knob.name in self.session.knobs and self.session.knobs[knob.name] is knob:
+                self.session.knobs.unregister(knob.name)
+        self.knobs = []
+
+    def close(self) -> None:
+        """Let go of the optimizer: what was lent is put back, hooks are removed."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+        if self.optimizer() is not None:
+            for setting in self.settings.values():
+                setting.after_step()
+
+    # --- reports ---------------------------------------------------------------------------
+
+    def warn(self, text: str) -> None:
+        """Tell people something, once."""
+        self.session.warn(f"{self.name}: {text}" if self.prefix else text)
+
+    def drift(
+        self, name: str, at: int, expected: Any, found: Any, by: str, kept: bool, mode: str
+    ) -> None:
+        """Write a ``knob_drifted`` row."""
+        self.session.emit(
+            "knob_drifted",
+            {
+                "name": self.prefix + name,
+                "group": at,
+                "expected": expected,
+                "found": found,
+                "by": by,
+                "kept": kept,
+                "mode": mode,
+                "optimizer": self.name,
+            },
+        )
+
+    # --- state -----------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Modes, held values and factors that stand in no object of PyTorch."""
+        return {
+            name: {
+                str(at): {key: getattr(slot, key) for key in _SAVED}
+                for at, slot in setting.slots.items()
+                if any(getattr(slot, key) != usual for key, usual in _SAVED.items())
+            }
+            for name, setting in self.settings.items()
+        }
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take that state back; after the optimizer and its schedulers have theirs."""
+        for name, setting in self.settings.items():
+            entry = saved.get(name, {})
+            for at in range(len(setting.groups())):
+                values = entry.get(str(at), _SAVED)
+                for key, usual in _SAVED.items():
+                    setattr(setting.slot(at), key, values.get(key, usual))
+            setting.note_busy()
+
+
+_SAVED: Mapping[str, Any] = {
+    "mode": "rescale", "held": None, "factor": 1.0, "scaled": 1.0, "loop": False, "pending": None,
+}  # fmt: skip
