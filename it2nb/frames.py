@@ -175,17 +175,21 @@ def payloads(names: Sequence[str], rows: NDArray[np.float64]) -> list[dict[str, 
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
-def to_seconds(ts: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Turn Unix seconds into nanoseconds, rounded to the microsecond that a float holds."""
-    return np.round(np.asarray(ts, np.float64) * 1e6).astype(np.int64) * 1000
+def timestamps(ts: Any) -> NDArray[np.datetime64]:
+    """Turn Unix seconds into times, rounded to the microsecond that a float holds; NaN is NaT."""
+    seconds = np.asarray(ts, np.float64)
+    known = np.isfinite(seconds)
+    stamps = np.full(len(seconds), np.datetime64("NaT", "ns"))
+    whole = np.round(seconds[known] * 1e6).astype(np.int64) * 1000
+    stamps[known] = whole.view("datetime64[ns]")
+    return stamps
 
 
 def _column(values: Any, dtype: str) -> Any:
     import pandas as pd
 
     if dtype == UTC:
-        stamps = to_seconds(values).view("datetime64[ns]")
-        return pd.Series(stamps, copy=False).dt.tz_localize("UTC")
+        return pd.Series(timestamps(values), copy=False).dt.tz_localize("UTC")
     if dtype == "object":
         column = np.empty(len(values), object)
         column[:] = values

@@ -189,6 +189,8 @@ def pack_rows(pack: Mapping[str, Any]) -> NDArray[np.float64]:
     columns = [pack["step"], pack["t"], *pack["columns"].values()]
     rows = np.empty((last - first + 1, len(columns)))
     for index, column in enumerate(columns):
+        if len(column) != len(rows):
+            raise ValueError(f"a column has {len(column)} values for {len(rows)} events")
         # None becomes NaN; infinities are put in below.
         rows[:, index] = np.array(column, np.float64)
     for name, places in pack.get("nonfinite", {}).items():

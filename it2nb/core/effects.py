@@ -175,12 +175,13 @@ def _verdict(interval: tuple[float, float, float]) -> str:
 
 
 def student_975(freedom: float) -> float:
-    """Return the 97.5 % point of Student's t, to three digits from 3 degrees of freedom on.
+    """Return the 97.5 % point of Student's t, to three digits from 5 degrees of freedom on.
 
-    Abramowitz & Stegun (1964), 26.7.5; exact values below.
+    Abramowitz & Stegun (1964), 26.7.5; a table below.
     """
-    if freedom < 3:
-        return float(np.interp(freedom, [1.0, 2.0, 3.0], [12.706, 4.303, 3.182]))
+    if freedom < 5:
+        table = [12.706, 4.303, 3.182, 2.776, 2.571]
+        return float(np.interp(freedom, [1.0, 2.0, 3.0, 4.0, 5.0], table))
     z = 1.959963985
     terms = (
         (z**3 + z) / 4,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
     """Write a frame as CSV; values that are no plain text or number stand as JSON."""
     target = Path(path)
-    _flat(frame, keep_scalars=True).to_csv(target, index=False)
+    plain(frame, keep_scalars=True).to_csv(target, index=False)
     return target
 
 
@@ -31,13 +31,14 @@ def write_parquet(frame: pd.DataFrame, path: str | Path) -> Path:
     """
     require("pyarrow", extra="parquet", feature="writing Parquet")
     target = Path(path)
-    _flat(frame, keep_scalars=False).to_parquet(target, index=False)
+    plain(frame, keep_scalars=False).to_parquet(target, index=False)
     return target
 
 
-def _flat(frame: pd.DataFrame, *, keep_scalars: bool) -> pd.DataFrame:
+def plain(frame: pd.DataFrame, *, keep_scalars: bool) -> pd.DataFrame:
+    """Copy a frame with JSON text in the place of mixed values, of all or of nested ones only."""
     flat = frame.copy()
-    for name in frame.select_dtypes("object").columns:
+    for name in [name for name in frame.columns if str(frame.dtypes[name]) == "object"]:
         flat[name] = [_cell(value, keep_scalars) for value in frame[name]]
     return flat
 
@@ -47,11 +48,11 @@ def _cell(value: Any, keep_scalars: bool) -> Any:
         return value
     if value is None:
         return None
-    plain, odd = strict(value)
+    made, odd = strict(value)
     if odd:
         # JSON has no NaN; a reader of this cell is a person or a script, and text says it.
-        plain = _told(restore(plain, odd))
-    return orjson.dumps(plain).decode()
+        made = _told(restore(made, odd))
+    return orjson.dumps(made).decode()
 
 
 def _told(value: Any) -> Any:

@@ -159,8 +159,11 @@ class Journal(Ledger):
             with self._lock:
                 if self._closed:
                     return
+                before = self._state
                 more = self.seal_some(_PACKS)
-            self._tell()
+                changed = self._state is not before
+            if changed:
+                self._tell()
             if not more:
                 return
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
+#: What a row that can't go the fast way raises; it then goes the careful one.
+_UNUSUAL = (struct.error, TypeError, AttributeError, RuntimeError, ValueError, LookupError)
 #: Numbers of a segment: first row in the store, table, first row in the table, round, branch.
 _SEGMENT = 5
 
@@ -72,11 +74,11 @@ class MetricStore:
         "_current",
         "_curves",
         "_names",
-        "_offset",
         "_pack",
         "_reading",
         "_round",
         "_segments",
+        "_shift",
         "_tables",
         "_width",
         "refused",
@@ -94,7 +96,7 @@ class MetricStore:
         self._branch_id = self._round = 0
         self._pack: Any = None
         self._buffer = bytearray()
-        self._offset = self._width = 0
+        self._width = self._shift = 0
         # Readers only; the training thread never takes it.
         self._reading = threading.Lock()
         self._curves: dict[tuple[str, int, int], Curve] = {}
@@ -117,16 +119,21 @@ class MetricStore:
             Seconds since the session was made.
         branch_id, round : int
         """
-        if tuple(values) == self._names and branch_id == self._branch_id and round == self._round:
-            try:
-                self._pack(self._buffer, self._offset, step, t, *values.values())
-            except struct.error:  # the chunk is full, or a value is no number
-                self._record_otherwise(step, values, t, branch_id, round)
+        try:
+            if (
+                tuple(values) == self._names
+                and branch_id == self._branch_id
+                and round == self._round
+            ):
+                # The place follows from the count alone: an interrupt between two statements
+                # must not bring them apart.
+                place = self._count * self._width - self._shift
+                self._pack(self._buffer, place, step, t, *values.values())
+                self._count += 1
                 return
-            self._offset += self._width
-            self._count += 1
-        else:
-            self._record_otherwise(step, values, t, branch_id, round)
+        except _UNUSUAL:  # the chunk is full, a value is no number, it is no mapping
+            pass
+        self._record_otherwise(step, values, t, branch_id, round)
 
     def extend(self, names: Sequence[str], rows: Floats, *, branch_id: int, round: int) -> None:
         """Record many steps at once, as they come out of a file. Training thread only.
@@ -158,6 +165,7 @@ class MetricStore:
         self, step: int, values: Mapping[str, Any], t: float, branch_id: int, round: int
     ) -> None:
         """Record when names, branch or round changed, a chunk is full or a value is odd."""
+        self._names = None  # nothing goes the fast way while its parts are exchanged
         with guard("metrics", lambda fault: self.refused.setdefault("", fault.error)):
             clean: dict[str, float] = {}
             for name, value in values.items():
@@ -168,11 +176,11 @@ class MetricStore:
                 return
             table = self._table(tuple(clean))
             row = self._enter(table, branch_id, round)
-            self._buffer, self._offset = table.place(row)
-            table.pack(self._buffer, self._offset, step, t, *(clean[name] for name in table.names))
-            self._pack, self._width = table.pack, table.width
+            buffer, offset = table.place(row)
+            table.pack(buffer, offset, step, t, *(clean[name] for name in table.names))
+            self._buffer, self._pack, self._width = buffer, table.pack, table.width
+            self._shift = self._count * table.width - offset
             self._names = table.names
-            self._offset += self._width
             self._count += 1
 
     def _number(self, name: object, value: Any) -> float | None:

@@ -1,0 +1,395 @@
+"""A journal and its disk: nothing acknowledged is lost, and nothing half-written stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from it2nb.core.errors import JournalDamaged, JournalError
+from it2nb.core.journal import Journal
+from it2nb.core.metrics import MetricStore
+from it2nb.core.opened import open as open_journal
+from it2nb.core.verify import verify_file
+
+LIMIT_S = 30.0
+FILE = Path("it2runs/r/journal.jsonl")
+
+
+def made() -> Journal:
+    return Journal(FILE, MetricStore(), run="r")
+
+
+@pytest.fixture
+def journal() -> Iterator[Journal]:
+    yield (one := made())
+    one.close()
+
+
+class Disk:
+    """Takes the place of `os.write`: takes so many bytes, then refuses."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.room: float = float("inf")
+        self.error = OSError(28, "No space left on device")
+        self._write = os.write
+        monkeypatch.setattr(os, "write", self.write)
+
+    def write(self, fd: int, data: bytes) -> int:
+        if self.room <= 0:
+            raise self.error
+        taken = self._write(fd, bytes(data)[: int(min(self.room, len(data)))])
+        self.room -= taken
+        return taken
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+# --- rule 7: seen only when written --------------------------------------------------------------
+
+
+def test_rule_7_no_reader_and_no_subscriber_sees_a_row_before_its_write_has_returned(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.append("note", {"n": 0})
+    mailbox = journal.subscribe()
+    woken = threading.Event()
+    other = journal.subscribe(wake=woken.set)
+    reached, release = threading.Event(), threading.Event()
+    write = os.write
+
+    def slow(fd: int, data: bytes) -> int:
+        reached.set()
+        assert release.wait(LIMIT_S)
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", slow)
+    writer = threading.Thread(target=journal.append, args=("note", {"n": 1}))
+    writer.start()
+    assert reached.wait(LIMIT_S)
+    assert mailbox.drain() == other.drain() == ([], None)
+    assert mailbox.get(0) is None
+    assert not woken.is_set()
+    assert len(journal) == 1
+    release.set()
+    writer.join(LIMIT_S)
+    assert woken.is_set()
+    assert [event.payload["n"] for event in mailbox.drain()[0]] == [1]
+
+
+def test_rule_7_subscribers_are_told_outside_of_the_lock(journal: Journal) -> None:
+    found: list[int] = []
+    # Reading from inside would wait for ever if the lock were held.
+    journal.subscribe(wake=lambda: found.append(len(journal.since())))
+    journal.append("note", {})
+    assert found == [1]
+
+
+def test_rule_6_a_subscriber_that_raises_harms_nobody(journal: Journal) -> None:
+    journal.subscribe(wake=lambda: 1 / 0)
+    mailbox = journal.subscribe()
+    assert journal.append("note", {}).durable
+    assert len(mailbox.drain()[0]) == 1
+
+
+# --- a disk that refuses -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("room", [0, 1, 40, 200, 330])
+def test_a_disk_that_fills_up_in_mid_line_costs_durability_and_nothing_else(
+    journal: Journal, disk: Disk, room: int
+) -> None:
+    assert journal.append("note", {"n": 0}).durable
+    whole = FILE.read_bytes()
+    disk.room = room
+    journal.metrics.record(1, {"loss": 1.0}, 0.0, 0, 0)
+    assert journal.append("note", {"n": 1}).durable is False
+    assert "No space left" in journal.degraded
+    assert FILE.read_bytes() == whole  # cut back to the last whole line
+    assert journal.append_many([("note", {"n": 2}), ("note", {"n": 3})]) is False
+    # Readers see everything meanwhile, and one row says what happened.
+    events = journal.since()
+    assert [event.seq for event in events] == list(range(6))
+    assert [event.type for event in events] == [
+        "note", "metrics", "note", "journal_degraded", "note", "note",
+    ]  # fmt: skip
+    assert [event.durable for event in events] == [True] + [False] * 5
+    assert len(open_journal(FILE)) == 1
+
+    disk.room = float("inf")
+    journal.seal()
+    assert journal.degraded == ""
+    assert journal.append("note", {"n": 4}).durable
+    assert all(event.durable for event in journal.since())
+    opened = open_journal(FILE)
+    assert [event.type for event in opened.since()] == [
+        "note", "metrics", "note", "journal_degraded", "note", "note", "recovered", "note",
+    ]  # fmt: skip
+    assert opened.since() == journal.since()
+    assert opened.since()[6].payload == {"cut_bytes": 0, "kept_events": 5}
+    journal.verify()
+
+
+def test_the_disk_is_tried_again_by_itself(journal: Journal, disk: Disk) -> None:
+    disk.room = 0
+    journal.append("note", {"n": 1})
+    back = threading.Event()
+
+    def look() -> None:
+        if not journal.degraded:
+            back.set()
+
+    journal.subscribe(wake=look)
+    disk.room = float("inf")
+    assert back.wait(LIMIT_S)
+    assert len(open_journal(FILE)) == 3
+
+
+def test_a_disk_that_refuses_again_while_catching_up_loses_nothing(
+    journal: Journal, disk: Disk
+) -> None:
+    disk.room = 0
+    for n in range(300):
+        journal.append("note", {"n": n, "text": "x" * 5_000})
+    for room in (100, 700_000, 1_500_000, 0):
+        disk.room = room
+        journal.seal()
+        assert journal.degraded
+        assert verify_file(FILE).ok
+    disk.room = float("inf")
+    journal.close()
+    opened = open_journal(FILE)
+    notes = [event.payload["n"] for event in opened.since() if event.type == "note"]
+    assert notes == list(range(300))
+    assert opened.is_sealed
+
+
+def test_a_short_write_is_simply_gone_on_with(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: write(fd, bytes(data)[:7]))
+    assert journal.append("note", {"text": "x" * 100}).durable
+    assert journal.verify() is not None
+
+
+def test_a_file_that_cannot_be_cut_back_is_cut_before_the_next_write(
+    journal: Journal, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.append("note", {"n": 0})
+    truncate = os.ftruncate
+
+    def refuse(fd: int, size: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "ftruncate", refuse)
+    disk.room, disk.error = 50, OSError(5, "Input/output error")
+    assert journal.append("note", {"n": 1}).durable is False
+    assert open_journal(FILE).torn_bytes == 50
+    disk.room = float("inf")
+    journal.seal()
+    assert journal.degraded
+    monkeypatch.setattr(os, "ftruncate", truncate)
+    journal.seal()
+    assert journal.degraded == ""
+    assert len(open_journal(FILE)) == 4
+    journal.verify()
+
+
+def test_a_run_that_ends_on_a_full_disk_leaves_a_whole_prefix(disk: Disk) -> None:
+    journal = made()
+    journal.append("note", {"n": 0})
+    disk.room = 100
+    journal.append("note", {"n": 1})
+    journal.close()
+    assert [event.type for event in journal.since()][-1] == "journal_sealed"
+    opened = open_journal(FILE)
+    assert (len(opened), opened.is_sealed, opened.torn_bytes) == (1, False, 0)
+
+
+def test_a_file_that_somebody_deletes_is_written_anew(journal: Journal) -> None:
+    for n in range(3):
+        journal.metrics.record(n, {"loss": 1.0}, 0.0, 0, 0)
+        journal.append("note", {"n": n})
+    FILE.unlink()
+    journal.tick()
+    opened = open_journal(FILE)
+    assert opened.since()[:6] == journal.since()[:6]
+    assert [event.type for event in opened.since()[6:]] == ["journal_degraded", "recovered"]
+    assert "deleted" in opened.since()[6].payload["error"]
+    assert journal.append("note", {}).durable
+    journal.verify()
+
+
+@pytest.mark.parametrize("at", ["before", "within", "after"])
+def test_an_interrupt_in_the_midst_of_an_append_leaves_nothing_behind(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    journal.append("note", {"n": 0})
+    write = os.write
+
+    def interrupted(fd: int, data: bytes) -> int:
+        if at != "before":
+            write(fd, data if at == "after" else bytes(data)[:30])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        journal.append("note", {"n": 1})
+    monkeypatch.setattr(os, "write", write)
+    assert [event.payload["n"] for event in journal.since()] == [0]
+    assert journal.append("note", {"n": 2}).seq == 1
+    assert [event.payload["n"] for event in open_journal(FILE).since()] == [0, 2]
+    journal.verify()
+
+
+def test_a_folder_that_cannot_be_made_is_said_with_the_way_out() -> None:
+    Path("it2runs").write_text("a file, not a folder")
+    with pytest.raises(JournalError, match=r"can't be opened .*directory=None"):
+        made()
+
+
+# --- killed --------------------------------------------------------------------------------------
+
+KILLED = """
+import sys
+from it2nb.core.journal import Journal
+from it2nb.core.metrics import MetricStore
+
+journal = Journal("it2runs/r/journal.jsonl", MetricStore(), run="r")
+step = 0
+while True:
+    step += 1
+    journal.metrics.record(step, {"loss": 1.0 / step}, 0.0, 0, 0)
+    journal.append_many([("note", {"n": step}), ("note", {"n": step, "again": True})], step=step)
+    print(step, flush=True)
+"""
+
+
+@pytest.mark.parametrize("after", [1, 150])
+def test_everything_acknowledged_is_there_after_sigkill(after: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if int(line) == after:
+                process.send_signal(signal.SIGKILL)
+                break
+        told = [after, *map(int, process.stdout.read().split())]
+        process.wait(LIMIT_S)
+    opened = open_journal(FILE)
+    assert verify_file(FILE).ok
+    notes = [event.payload["n"] for event in opened.since() if event.type == "note"]
+    assert notes == sorted(notes) and set(range(1, told[-1] + 1)) <= set(notes)
+    assert opened.metrics.series("loss")[0].tolist()[: told[-1]] == list(range(1, told[-1] + 1))
+
+
+def torn(keep: Callable[[bytes], bytes]) -> bytes:
+    """Write three rows, and leave only a part of the last line; return the whole lines."""
+    journal = made()
+    for n in range(3):
+        journal.metrics.record(n, {"loss": float(n)}, 0.0, 1, 2)
+        journal.append("note", {"n": n}, step=n, branch_id=1, round=2)
+    journal.close(seal=False)
+    *whole, last = FILE.read_bytes().splitlines(keepends=True)
+    FILE.write_bytes(b"".join(whole) + keep(last))
+    return b"".join(whole)
+
+
+@pytest.mark.parametrize(
+    "keep", [lambda b: b[:1], lambda b: b[:9], lambda b: b[: len(b) // 2], lambda b: b[:-1]]
+)
+def test_only_the_writer_cuts_a_torn_line_and_says_so(keep: Callable[[bytes], bytes]) -> None:
+    whole = torn(keep)
+    before = FILE.read_bytes()
+    opened = open_journal(FILE)
+    assert (len(opened), opened.torn_bytes) == (5, len(before) - len(whole))
+    report = opened.verify()
+    assert report.ok and report.torn_bytes == opened.torn_bytes
+    assert FILE.read_bytes() == before  # a reader changes nothing
+
+    journal = made()
+    assert journal.since()[:5] == opened.since()
+    recovered = journal.since()[5]
+    assert (recovered.type, recovered.seq) == ("recovered", 5)
+    assert recovered.payload == {"cut_bytes": opened.torn_bytes, "kept_events": 5}
+    assert (recovered.step, recovered.branch_id, recovered.round) == (1, 1, 2)
+    journal.metrics.record(7, {"loss": 7.0}, 0.5, 3, 2)
+    journal.append("note", {"n": 7})
+    journal.close()
+    assert FILE.read_bytes().startswith(whole)
+    assert len(open_journal(FILE)) == 9
+    assert open_journal(FILE).since() == journal.since()
+    assert journal.metrics.series("loss")[1].tolist() == [0.0, 1.0, 2.0, 7.0]
+    assert journal.verify() is not None
+
+
+def test_times_stay_right_when_a_killed_run_is_taken_up_again() -> None:
+    class Clock:
+        def __init__(self, now: float) -> None:
+            self.now = now
+
+        def monotonic(self) -> float:
+            return self.now
+
+        def time(self) -> float:
+            return 5_000.0 + self.now
+
+    for start in (10.0, 70.0):
+        journal = Journal(FILE, MetricStore(), run="r", clock=Clock(start))
+        journal.metrics.record(1, {"loss": 1.0}, 0.5, 0, 0)
+        journal.seal()
+        journal.close(seal=False)
+    assert [event.ts for event in journal.since()] == [5_010.5, 5_070.5]
+    assert journal.frame()["ts"].astype("int64").tolist() == [5_010_500_000_000, 5_070_500_000_000]
+    assert [event.ts for event in open_journal(FILE).since()] == [5_010.5, 5_070.5]
+
+
+def test_a_file_has_one_writer_and_any_number_of_readers(journal: Journal) -> None:
+    journal.append("note", {})
+    with pytest.raises(JournalError, match="being written by another session"):
+        made()
+    for _ in range(2):
+        assert len(open_journal(FILE)) == 1
+    # Reading it in this process has not given the lock away.
+    with pytest.raises(JournalError, match="being written by another session"):
+        made()
+
+
+def test_a_finished_run_is_not_written_on() -> None:
+    journal = made()
+    journal.append("note", {})
+    journal.close()
+    with pytest.raises(JournalError, match=r"finished run; .*another run_id"):
+        made()
+    assert len(open_journal(FILE)) == 2
+
+
+def test_a_damaged_file_is_not_written_on() -> None:
+    torn(lambda last: last)
+    data = FILE.read_bytes()
+    FILE.write_bytes(data.replace(b'"n":1', b'"n":5'))
+    with pytest.raises(JournalDamaged, match="seq 3"):
+        made()
+    FILE.write_bytes(data)
+    made().close()  # the lock was given back
+
+
+def test_a_reader_may_come_while_the_run_goes_on(journal: Journal, disk: Any) -> None:
+    seen = []
+    for n in range(5):
+        journal.metrics.record(n, {"loss": 1.0}, 0.0, 0, 0)
+        journal.append("note", {"n": n})
+        seen.append(len(open_journal(FILE.parent)))
+    assert seen == [2, 4, 6, 8, 10]
