@@ -14,7 +14,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 STATIC = "it2nb/notebook/static"
-FILES = ("loader.js", "panel.mjs", "chart.mjs")
+FILES = ("loader.js", "panel.mjs", "chart.mjs", "page.mjs")
 #: What a browser fetches from the server, under <base>/lab/extensions/it2nb/static/.
 SERVED = ("panel.mjs", "chart.mjs")
 SERVED_AT = "share/jupyter/labextensions/it2nb/static"

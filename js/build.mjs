@@ -2,7 +2,9 @@
 //   loader.js   the widget's _esm: small, since it is saved into notebooks
 //   panel.mjs   the panel
 //   chart.mjs   plotly.js, scatter only
-// The last two carry a hash of their content, by which the loader knows the build it belongs to.
+//   page.mjs    what a server's page loads first
+// panel.mjs and chart.mjs carry a hash of their content, by which loader and page know the build
+// they belong to.
 import { createHash } from "node:crypto";
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -55,3 +57,4 @@ await mkdir(out, { recursive: true });
 const __CHART__ = await write("chart.mjs", await chart());
 const __PANEL__ = await write("panel.mjs", await bundle("index.ts"));
 await writeFile(join(out, "loader.js"), await bundle("loader.ts", { __PANEL__, __CHART__ }));
+await writeFile(join(out, "page.mjs"), await bundle("page.ts", { __PANEL__, __CHART__ }));

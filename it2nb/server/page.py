@@ -34,9 +34,16 @@ _PAGE = """<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
 <title>{title}</title>
+<link rel="icon" href="data:,">
 <style>
-:root {{ color-scheme: light dark; }}
-body {{ margin: 0; padding: 12px; font-family: system-ui, sans-serif; }}
+body {{ margin: 0; padding: 12px; background: var(--jp-layout-color0, #fff); }}
+body {{ font-family: system-ui, sans-serif; }}
+[data-theme="dark"] {{
+  color-scheme: dark;
+  --jp-layout-color0: #111; --jp-layout-color1: #1a1c1e; --jp-layout-color2: #2b2e31;
+  --jp-ui-font-color1: #e6e8ea; --jp-ui-font-color2: #a6adb4;
+  --jp-border-color2: #3a3f44; --jp-border-color3: #2b2f33;
+}}
 </style>
 </head>
 <body>
