@@ -40,24 +40,30 @@ class Victims:
             text=True,
         )
         self._wait = threading.Event()
+        self.told: list[int] = []
 
     def run(self, folder: Path, seed: int, *, kill_at: int | None, after_s: float) -> int:
-        """Let one train, kill it; returns its wait status."""
+        """Let one train, kill it `after_s` seconds from its first step; returns its wait status."""
         assert self._process.stdin is not None
         asked = {"folder": str(folder), "seed": seed, "kill_at": kill_at}
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
-        pid = int(self._line("pid"))
-        if kill_at is None:
+        said: dict[str, int] = {}
+        # The child may be quicker with its first step than its parent with telling the pid.
+        while "gone" not in said and not {"pid", "training"} <= said.keys():
+            said.update(self._line())
+        if kill_at is None and "gone" not in said:
             self._wait.wait(after_s)
-            os.kill(pid, signal.SIGKILL)  # it is no one else's: its parent has not reaped it
-        return int(self._line("gone"))
+            os.kill(said["pid"], signal.SIGKILL)  # it is no one else's: nobody has reaped it
+        while "gone" not in said:
+            said.update(self._line())
+        return said["gone"]
 
-    def _line(self, word: str) -> str:
+    def _line(self) -> dict[str, int]:
         assert self._process.stdout is not None
-        said, _, rest = self._process.stdout.readline().partition(" ")
-        assert said == word, f"the victims' parent said {said!r}"
-        return rest
+        word, _, number = self._process.stdout.readline().partition(" ")
+        assert word, "the parent of the victims is gone"
+        return {word: int(number)}
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -65,6 +71,8 @@ class Victims:
         self._process.stdin.close()
         self._process.wait(30)
         self._process.stdout.close()
+        # Else the children died before there was anything to lose.
+        assert len(self.told) < 20 or sum(self.told) > 2 * len(self.told), self.told
 
 
 def told(folder: Path) -> list[dict[str, Any]]:
@@ -120,7 +128,7 @@ def test_killed_at_a_random_moment(seed: int, light_victims: Victims, tmp_path: 
     kill_at = rng.randrange(30_000) if seed % 2 else None
     status = light_victims.run(tmp_path, seed, kill_at=kill_at, after_s=rng.random() * 0.06)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
-    nothing_is_lost(tmp_path)
+    light_victims.told.append(len(nothing_is_lost(tmp_path)))
     if (tmp_path / "run" / "journal.jsonl").exists():
         goes_on(tmp_path)
 
@@ -146,7 +154,9 @@ def test_a_training_killed_at_a_random_moment(
     kill_at = rng.randrange(250_000) if seed % 2 else None
     status = torch_victims.run(tmp_path, seed, kill_at=kill_at, after_s=rng.random() * 0.4)
     assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
-    answers = [each["data"] for each in nothing_is_lost(tmp_path) if each["status"] == "applied"]
+    acknowledged = nothing_is_lost(tmp_path)
+    torch_victims.told.append(len(acknowledged))
+    answers = [each["data"] for each in acknowledged if each["status"] == "applied"]
     saved = [each for each in answers if isinstance(each, dict) and "sha256" in each]
     for each in saved:
         found = hashlib.sha256(Path(each["path"]).read_bytes()).hexdigest()

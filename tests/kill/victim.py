@@ -1,8 +1,9 @@
 """Trains until it is killed. Started once, imports once, forks a child for each run.
 
-Reads one JSON object a line: ``{"folder", "seed", "kill_at"}``; writes ``pid N`` when the child
-runs and ``gone STATUS`` after it. The child appends a line to ``folder/told`` for each result
-that it was given: what stands there was acknowledged.
+Reads one JSON object a line: ``{"folder", "seed", "kill_at"}``. Writes ``pid N`` when there is a
+child, ``training 0`` when that has made its first step, and ``gone STATUS`` after it. The child
+appends a line to ``folder/told`` for each result that it was given: what stands there was
+acknowledged.
 """
 
 from __future__ import annotations
@@ -25,12 +26,7 @@ from it2nb.core.wire import Action, ActionResult
 def main(kind: str) -> None:
     make = {"light": light, "torch": torch_run}[kind]
     if kind == "torch":
-        import torch
-
-        import tests.pytorch.small  # noqa: F401
-
-        # The first backward starts threads, which a fork would not bring along: none before it.
-        torch.set_num_threads(1)
+        warm_up()
     for line in sys.stdin:
         asked = json.loads(line)
         pid = os.fork()
@@ -46,6 +42,21 @@ def main(kind: str) -> None:
         print(f"gone {status}", flush=True)
 
 
+def warm_up() -> None:
+    """Import all that a step needs; PyTorch fetches the half of it at the first one."""
+    import torch
+
+    import it2nb.pytorch.rewind  # noqa: F401
+    from tests.pytorch.small import small_run
+
+    torch.set_num_threads(1)
+    live, _ = small_run("adamw", "onecycle-long")
+    # No backward: it may start threads, and a fork would bring along their locks without them.
+    for weight in live.models["net"].parameters():
+        weight.grad = torch.zeros_like(weight)
+    live.optimizers["opt0"].step()
+
+
 def child(asked: dict[str, Any], make: Callable[..., tuple[Session, Callable[[], float]]]) -> None:
     folder = Path(asked["folder"])
     told = os.open(folder / "told", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -58,6 +69,8 @@ def child(asked: dict[str, Any], make: Callable[..., tuple[Session, Callable[[],
         )
         asker.start()
     with session.run():
+        session.step({"loss": step(), "acc": 0.5})
+        os.write(sys.stdout.fileno(), b"training 0\n")
         while not session.step({"loss": step(), "acc": 0.5}).stop:
             pass
 
@@ -102,7 +115,7 @@ def kill_at_byte(at: int, told: int) -> None:
     def deadly(inner: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
         def write(where: Any, data: Any) -> int:
             nonlocal left
-            if where == told:
+            if where in (told, sys.stdout.fileno()):
                 return inner(where, data)
             view = memoryview(data).cast("B")
             with lock:
