@@ -182,6 +182,8 @@ class View {
     );
     this.#journal = new JournalView(select, (types) => channel.rows(types), signal);
     this.#root = this.#build();
+    // For whoever looks at a page from outside: tests, a console.
+    Object.defineProperty(this.#root, "it2nb", { value: session });
     this.#root.addEventListener("keydown", (event) => this.#key(event), { signal });
     parent.append(this.#root);
     signal.addEventListener("abort", () => this.#root.remove(), { once: true });
