@@ -1,0 +1,135 @@
+"""How the run is asked: submit and its short forms. Any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from it2nb.core.control import RunStatus
+from it2nb.core.policy import Preview
+from it2nb.core.preview import foresee
+from it2nb.core.standing import Standing
+from it2nb.core.wire import Action, ActionResult
+
+if TYPE_CHECKING:
+    from it2nb.core.door import Door
+    from it2nb.core.gate import Gate
+    from it2nb.core.queue import RequestQueue
+    from it2nb.core.session import Session
+
+
+class Asking(Standing):
+    """The part of a session through which everybody asks."""
+
+    door: Door
+    gate: Gate
+    queue: RequestQueue
+
+    def submit(
+        self,
+        action: Action | Mapping[str, Any],
+        *,
+        source: str = "python",
+        wait: bool = False,
+        timeout: float | None = None,
+    ) -> Any:
+        """Ask the run to do something. Any thread.
+
+        Parameters
+        ----------
+        action : Action or mapping
+            A mapping that is no valid action gets a `rejected` result.
+        source : str
+            The entry; set by the entry itself, never from the wire.
+        wait : bool
+            Wait for the result. On the training thread that makes this call a control point.
+        timeout : float, optional
+            Seconds to wait.
+
+        Returns
+        -------
+        ActionResult or ActionHandle
+            The result with ``wait=True``, else at once a handle with `id`, `done()`,
+            `result(timeout)`, `cancel()`.
+
+        Raises
+        ------
+        TimeoutError
+            If the result is not there in time; the request stays in force.
+        """
+        handle = self.door.enter(action, source)
+        if not wait:
+            return handle
+        if not handle.done() and self.on_training_thread:
+            self.gate.serve_now(handle)
+        return handle.result(timeout)
+
+    def result(self, action_id: str) -> ActionResult | None:
+        """Return the result of a request by its id; None while there is none. Any thread."""
+        handle = self.queue.known(action_id)
+        return None if handle is None else handle._result
+
+    def do(self, action: str, *, timeout: float = 5.0, source: str = "python", **args: Any) -> Any:
+        """Ask for an action by name, and wait a moment for its result. Any thread.
+
+        Returns
+        -------
+        ActionResult or ActionHandle
+            The result; the handle when there is none within `timeout` seconds, before the
+            first control point, or on the training thread outside of a handler (there it is
+            served at the next control point).
+        """
+        handle = self.door.enter(Action(type=action, payload=args), source)
+        return self.gate.brief_wait(handle, timeout)
+
+    def set(
+        self,
+        name: str,
+        value: Any,
+        *,
+        mode: str | None = None,
+        timeout: float = 5.0,
+        source: str = "python",
+    ) -> Any:
+        """Ask for a knob's value; the same as ``do("set_knob", ...)``. Any thread."""
+        payload = {"name": name, "value": value}
+        if mode is not None:
+            payload["mode"] = mode
+        handle = self.door.enter(Action(type="set_knob", payload=payload), source)
+        return self.gate.brief_wait(handle, timeout)
+
+    def batch(self, values: Mapping[str, Any], *, timeout: float = 5.0) -> Any:
+        """Ask for several knobs at one control point, all or none; see `do`. Any thread."""
+        return self.do("batch", timeout=timeout, set=dict(values))
+
+    def preview(self, action: Action | Mapping[str, Any], *, source: str = "python") -> Preview:
+        """Tell what a request would do now, and change nothing. Any thread."""
+        return foresee(cast("Session", self), action, source)
+
+    def approve(self, action_id: str, by: str = "human") -> bool:
+        """Let a request pass that waits for a person; False when none waits. Any thread."""
+        return self.gate.answer(action_id, True, by)
+
+    def refuse(self, action_id: str, by: str = "human") -> bool:
+        """Reject a request that waits for a person; False when none waits. Any thread."""
+        return self.gate.answer(action_id, False, by)
+
+    def pause(self) -> Any:
+        """Hold the loop between two steps; see `do`. Any thread."""
+        return self.do("pause")
+
+    def resume(self) -> Any:
+        """Go on after a pause; see `do`. Any thread."""
+        return self.do("resume")
+
+    def stop(self) -> RunStatus:
+        """End the run after the step under way. Never raises, any thread, any time.
+
+        Returns
+        -------
+        str
+            The status now; ``"running"`` until the control point is reached.
+        """
+        if not self._ended.is_set() and not self._stopping:
+            self.submit(Action(type="stop"))
+        return self._status
