@@ -1,6 +1,7 @@
 # make lab    use it: JupyterLab on the quickstart
 # make demo   the same without a browser, written to demo-out/
 # make test   everything that CI checks
+# make soak   1,000 runs killed at random moments: minutes
 #
 # Nothing is done twice: what was built is stamped in .cache/make.
 
@@ -26,7 +27,7 @@ JS_SOURCES := $(shell find js -path js/node_modules -prune -o -type f -print 2>/
 SOURCES := pyproject.toml hatch_build.py README.md $(JS_SOURCES) \
 	$(shell find it2nb -name '*.py' -o -name py.typed)
 
-.PHONY: help lab demo test lint types js py screenshots lock clean
+.PHONY: help lab demo test lint types js py soak screenshots lock clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -54,6 +55,10 @@ js: $(DONE)/npm
 # The browser tests take the wheel itself, as a user gets it.
 py: $(DONE)/installed $(DONE)/dev
 	IT2NB_WHEEL="$$(ls .cache/wheel/*.whl)" $(BIN)/python -m pytest $(PYTEST)
+
+# 1,000 runs that are killed at random moments.
+soak: $(DONE)/dev
+	IT2NB_SOAK=1 $(BIN)/python -m pytest tests/kill
 
 screenshots: $(DONE)/installed $(DONE)/dev
 	$(BIN)/python -m scripts.screenshot docs

@@ -148,13 +148,15 @@ class Reducer:
 
     def _tensor(self, tensor: torch.Tensor, where: str) -> torch.Tensor:
         if type(tensor) not in _TENSORS:
-            if self._portable:
+            if not self._portable:
+                return tensor.detach().clone()
+            if type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+                # Shards, exotic quantisations: what it holds is not in its own storage.
                 raise Rejected(
                     f"{where} is a {type(tensor).__name__}, which a checkpoint file can't hold "
                     f"as plain data; save it in a function given to session.on_save"
                 )
-            with torch.no_grad():
-                return tensor.detach().clone()
+            tensor = tensor.detach().as_subclass(torch.Tensor)
         if tensor.is_meta:
             raise Rejected(f"{where} is on the meta device: there is nothing to save")
         plain = tensor.detach()

@@ -131,6 +131,34 @@ def test_a_view_does_not_drag_its_storage_into_the_file() -> None:
         assert small.untyped_storage().nbytes() == 40
 
 
+class Marked(torch.Tensor):
+    """Adds methods to a tensor, as several libraries do."""
+
+
+class Shard(torch.Tensor):
+    """Stands for values that are elsewhere."""
+
+    @staticmethod
+    def __new__(cls) -> Shard:
+        return torch.Tensor._make_wrapper_subclass(cls, (2,))  # type: ignore[attr-defined]
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return cls()
+
+
+def test_a_subclass_is_saved_by_its_values_and_a_stand_in_is_refused() -> None:
+    marked = torch.tensor([1.0, 2.0]).as_subclass(Marked)
+    back = through_a_file({"a": marked})["a"]
+    assert type(back) is torch.Tensor
+    assert back.tolist() == [1.0, 2.0]
+    kept = Reducer(portable=False, clone=True)(marked, "tree")
+    assert type(kept) is Marked
+    assert kept.data_ptr() != marked.data_ptr()
+    with pytest.raises(Rejected, match="is a Shard, which a checkpoint file can't hold"):
+        Reducer(portable=True, clone=False)(Shard(), "tree")
+
+
 def test_an_older_copy_is_shared_where_the_reducer_is_given_one() -> None:
     live, older = torch.ones(3), torch.ones(3)
     asked: list[str] = []
