@@ -390,6 +390,11 @@ function numberEditor(first: KnobView, dtype: "float" | "int", hands: Hands): Ed
   let keyTimer: ReturnType<typeof setTimeout> | undefined;
   let pointer = false;
   let typing = false;
+  /**
+   * A hand is in the field and has typed nothing yet: text that the kernel changed now would be
+   * taken for a part of what the hand types next, "0.0029" and "2e-3" for 0.00292e-3.
+   */
+  let aiming = false;
   let asked: Ask | null = null;
 
   const showValue = (value: Json) => {
@@ -443,12 +448,17 @@ function numberEditor(first: KnobView, dtype: "float" | "int", hands: Hands): Ed
     showValue(view.value);
     event.stopPropagation();
   });
+  for (const event of ["focus", "pointerdown", "select"]) {
+    field.addEventListener(event, () => (aiming = true));
+  }
+  field.addEventListener("blur", () => (aiming = false));
   field.addEventListener("input", () => {
     typing = true;
     hands.edited();
     valid(parseNumber(field.value, dtype).ok);
   });
   const enter = () => {
+    aiming = false;
     if (!typing) return;
     typing = false;
     const text = field.value;
@@ -467,6 +477,7 @@ function numberEditor(first: KnobView, dtype: "float" | "int", hands: Hands): Ed
   field.addEventListener("keydown", (event) => {
     if (event.key === "Enter") enter();
     if (event.key !== "Escape") return;
+    aiming = false;
     typing = false;
     valid(true);
     showValue(view.value);
@@ -484,7 +495,7 @@ function numberEditor(first: KnobView, dtype: "float" | "int", hands: Hands): Ed
         slider.style.visibility = track === null ? "hidden" : "";
         if (track !== null) slider.max = String(track.ticks);
       }
-      if (held || typing) return;
+      if (held || typing || aiming) return;
       showValue(ask !== null && typeof ask.requested === "number" ? ask.requested : now.value);
     },
     revert(now) {
