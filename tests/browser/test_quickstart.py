@@ -17,7 +17,7 @@ QUICKSTART = ROOT / "notebooks" / "01_quickstart.ipynb"
 def test_quickstart_is_steered_from_the_panel_to_its_end(
     open_notebook: OpenWith, jupyter: JupyterServer
 ) -> None:
-    kernel = jupyter.add_kernel("quickstart", env={"IT2NB_SCALE": "0.3"})
+    kernel = jupyter.add_kernel("quickstart", env={"IT2NB_SCALE": "0.1"})
     book = open_notebook(QUICKSTART, kernel=kernel)
     for cell in ("load", "data", "model", "loop"):
         book.run(book.index(cell))
