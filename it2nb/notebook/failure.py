@@ -39,6 +39,12 @@ class Failure:
 
 def failure_of(error: BaseException, filename: str, shell: Any) -> Failure:
     """Take what is needed of an exception, then let its frames go (pytorch#37726)."""
+    with guard("text of an exception") as fault:
+        str(error)
+    if fault:
+        trace = error.__traceback__
+        error = RuntimeError(f"{type(error).__name__}, whose text can't be made ({fault.error})")
+        error.__traceback__ = trace
     for each in chain_of(error):
         each.__traceback__ = users_part(each.__traceback__)
     line = last_line(error.__traceback__, filename)

@@ -70,8 +70,9 @@ class Run:
 
     @property
     def lives(self) -> bool:
-        """Whether its thread still runs. Any thread."""
-        return self._thread is not None and self._thread.is_alive()
+        """Whether it is under way. Any thread."""
+        # The thread itself may need a moment to go after the session has ended.
+        return self._thread is not None and self._thread.is_alive() and not self.session.is_ended
 
     def start(self) -> None:
         """Start the thread in the modes and the context of the calling cell; returns at once.
@@ -96,9 +97,10 @@ class Run:
 
     def join(self, timeout: float) -> bool:
         """Wait until its thread is gone; False after `timeout` seconds. Any other thread."""
-        if self._thread is not None:
-            self._thread.join(timeout)
-        return not self.lives
+        if self._thread is None:
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
 
     def cut(self, timeout: float) -> None:
         """The process ends: stop after the step under way, which has `timeout` seconds left."""
@@ -115,33 +117,40 @@ class Run:
     # --- on the training thread -------------------------------------------------------------
 
     def _run(self, found: modes.ThreadModes) -> None:
-        session = self.session
-        failure: Failure | None = None
-        status: RunStatus | None = None
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(switch_interval)
-            stack.enter_context(inherited_context)
-            stack.enter_context(self._output.bound())
-            if self._heartbeat is not None:
-                self._heartbeat.start()
-                stack.callback(self._heartbeat.stop)
-            probe.enter(self.wiring.loops)
-            stack.callback(probe.leave)
+        with self._output.bound():
+            status: RunStatus | None = None
+            failure: Failure | None = None
             try:
-                stack.enter_context(modes.entered(found))
-                session.start()
-                with guard("connecting to the loop", session.report):
-                    self.wiring.enter()
-                self._execute()
+                with contextlib.ExitStack() as stack:
+                    self._enter(stack, found)
+                    try:
+                        self._execute()
+                    finally:
+                        flush()
+                        self.wiring.leave()
             except StopTraining:
                 status = "stopped"
             # Anything that a cell can raise, SystemExit and KeyboardInterrupt too, ends the run
             # and is kept: out of a thread nobody would ever see it.
             except BaseException as error:  # noqa: BLE001
                 failure = failure_of(error, self.cell.filename, self._shell)
-            flush()
-            self.wiring.leave()
+            # Nothing of ours is left in the process by now: whoever waits may begin the next run.
             self._end(status, failure)
+
+    def _enter(self, stack: contextlib.ExitStack, found: modes.ThreadModes) -> None:
+        """Set up what holds while the cell runs."""
+        session = self.session
+        stack.enter_context(switch_interval)
+        stack.enter_context(inherited_context)
+        if self._heartbeat is not None:
+            self._heartbeat.start()
+            stack.callback(self._heartbeat.stop)
+        probe.enter(self.wiring.loops)
+        stack.callback(probe.leave)
+        stack.enter_context(modes.entered(found))
+        session.start()
+        with guard("connecting to the loop", session.report):
+            self.wiring.enter()
 
     def _execute(self) -> None:
         space = self._shell.user_ns

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 from it2nb.core.session import Session, until_ended
@@ -70,8 +70,15 @@ class Interrupts:
         self._before = signal.signal(signal.SIGINT, self._note)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         signal.signal(signal.SIGINT, self._before)
+        if kind is None:
+            self.check()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._noted and callable(self._before):
@@ -138,12 +145,9 @@ def serve_until(
         After an interrupt; messages that were kept are given back first.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
-    outer = _Turn.messages
-    messages = outer or shell_messages(kernel)
     own_wake = wake or Wake()
-    _Turn.messages = messages
     try:
-        with Interrupts(own_wake) as interrupts:
+        with Interrupts(own_wake) as interrupts, _taking_messages(kernel) as messages:
             if messages is not None:
                 messages.take_queued()
             while not done():
@@ -155,14 +159,23 @@ def serve_until(
                 interrupts.check()
                 if messages is not None:
                     messages.receive()
-            interrupts.check()
             return True
+    finally:
+        if wake is None:
+            own_wake.close()
+
+
+@contextmanager
+def _taking_messages(kernel: Any) -> Iterator[ShellMessages | None]:
+    """Take the main shell's messages, and give back what was kept; a wait in a wait joins it."""
+    outer = _Turn.messages
+    messages = _Turn.messages = outer or shell_messages(kernel)
+    try:
+        yield messages
     finally:
         _Turn.messages = outer
         if messages is not None and outer is None:
             messages.give_back()
-        if wake is None:
-            own_wake.close()
 
 
 def _poll(messages: ShellMessages | None, wake: Wake, timeout: float | None) -> None:

@@ -66,3 +66,16 @@ def test_groups_are_gone_through() -> None:
 def test_a_formatter_that_fails_falls_back_to_python_s() -> None:
     broken = SimpleNamespace(InteractiveTB=None)
     assert "ValueError: outer" in "".join(render(caught([]), broken))
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_an_exception_that_can_not_say_its_text_is_kept_all_the_same(shell: Any) -> None:
+    try:
+        raise Unspeakable
+    except Unspeakable as err:
+        failure = failure_of(err, __file__, shell)
+    assert "Unspeakable, whose text can't be made" in failure.text

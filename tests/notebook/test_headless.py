@@ -9,6 +9,7 @@ from typing import Any
 import nbformat
 import orjson
 import pytest
+from jupyter_server.services.kernels.kernelmanager import MappingKernelManager
 from nbclient import NotebookClient
 
 from .kernels import Kernel
@@ -121,6 +122,9 @@ def test_a_silent_run_gives_signs_of_life_c67(kernel: Kernel) -> None:
     beats = lambda: cell.messages("update_display_data")  # noqa: E731
     kernel.until(lambda: len(beats()) >= 2, "two signs of life")
     kernel.run("go.set()\nit2nb.current().wait()")
+    # A server counts what comes of a cell as activity, and by default nothing else.
+    assert beats()[0]["parent_header"]["msg_type"] == "execute_request"
+    assert MappingKernelManager().track_message_type("execute_request")
     # An update of an output that nobody shows: clients ignore it.
     assert beats()[0]["content"]["data"] == {}
     threads = kernel.value("[t.name for t in threading.enumerate() if 'heartbeat' in t.name]")

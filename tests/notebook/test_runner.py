@@ -211,8 +211,8 @@ def test_switch_interval_is_short_while_a_run_lives_and_restored_after(quiet: Ke
     before = quiet.value("__import__('sys').getswitchinterval()")
     quiet.run(FOREVER).until_text("begun")
     assert float(quiet.value("__import__('sys').getswitchinterval()")) == pytest.approx(1e-4)
-    quiet.run("it2nb.current().end()\nfrom it2nb.notebook.runner import running")
-    quiet.run("while running.all(): pass")
+    quiet.run("it2nb.current().end()")
+    quiet.run("it2nb.current().wait()")
     assert quiet.value("__import__('sys').getswitchinterval()") == before
 
 
