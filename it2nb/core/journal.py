@@ -245,6 +245,8 @@ class Journal(Ledger):
         return self.path is None or seq < self._state[2]
 
     def _enroll(self, subscription: Subscription) -> None:
+        if os.getpid() != self._pid:
+            return
         with self._lock:
             self._subscriptions = (*self._subscriptions, subscription)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import weakref
 from pathlib import Path
 from types import ModuleType
 
@@ -43,6 +44,9 @@ class JournalFile:
                 f"the journal {str(path)!r} can't be opened ({err.strerror}); name another "
                 f"directory=..., or directory=None to keep the journal in memory"
             ) from err
+        # A session that is dropped without an end gives its lock back, too.
+        self._closing = weakref.finalize(self, os.close, self._fd)
+        self._closing.atexit = False  # the process's end writes the last rows first
         self._lock()
 
     def _lock(self) -> None:
@@ -56,8 +60,7 @@ class JournalFile:
         except OSError as err:
             if err.errno not in (errno.EACCES, errno.EAGAIN):
                 return  # a file system without locks: the best that there is
-            os.close(self._fd)
-            self._fd = None
+            self.close()
             raise JournalError(
                 f"the journal {str(self.path)!r} is being written by another session; read it "
                 f"with it2nb.open(...), or give this run another run_id"
@@ -108,14 +111,13 @@ class JournalFile:
 
     def close(self) -> None:
         """Close the file and so give the lock back; idempotent."""
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            os.close(fd)
+        self._fd = None
+        self._closing()
 
     def abandon(self) -> None:
-        """Let go in a forked child: the parent goes on writing and keeps its lock."""
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            # Closing a copy of the descriptor leaves the parent's lock in force.
-            with contextlib.suppress(OSError):
-                os.close(fd)
+        """Let go in a forked child: the parent goes on writing and keeps its lock.
+
+        Closing the child's copy of the descriptor leaves the parent's lock in force.
+        """
+        with contextlib.suppress(OSError):
+            self.close()

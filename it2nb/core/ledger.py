@@ -106,9 +106,7 @@ class Ledger(History):
                 stem = row_stem(
                     head, type, payload, ts, t, step, branch_id, round, source, action_id
                 )
-                self._stems.append(stem)
-                self._seqs.append(head)
-                self._types.append(type)
+                self.take_line(head, type, stem)
                 if file is not None:
                     line, prev = link(stem, prev)
                     chunks.append(line)
@@ -165,7 +163,7 @@ class Ledger(History):
     def _take_back(self) -> None:
         """Undo an append that an interrupt left unfinished: nobody was told of it."""
         _, count, _, _, size = self._state
-        del self._stems[count:], self._seqs[count:], self._types[count:]
+        self.give_back(count)
         if self._file is not None:
             with contextlib.suppress(OSError):  # then it is cut before the next write
                 self._file.cut(size)

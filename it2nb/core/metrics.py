@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import struct
 import threading
-from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from it2nb.core.curve import Curve, CurveView
-from it2nb.core.faults import guard
-from it2nb.core.table import Table
+from it2nb.core.recorder import SEGMENT, Recorder
 from it2nb.frames import metrics_frame
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-
-#: What a row that can't go the fast way raises; it then goes the careful one.
-_UNUSUAL = (struct.error, TypeError, AttributeError, RuntimeError, ValueError, LookupError)
-#: Numbers of a segment: first row in the store, table, first row in the table, round, branch.
-_SEGMENT = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,176 +45,21 @@ class Block:
         return len(self.rows)
 
 
-class MetricStore:
+class MetricStore(Recorder):
     """Every metric of a run, in the order in which it was recorded.
 
     One thread writes, the training thread; any thread reads, at any time, and sees whole rows
-    only: a row's numbers are in place before `len` counts it. Rows with the same names lie in
-    one table (48 bytes a row for four metrics); a segment notes where names, round or branch
-    change, so that the order of all rows is known.
-
-    Attributes
-    ----------
-    refused : dict of str to str
-        Per metric, why its first value that is no number was left out.
+    only. Rows with the same names lie in one table (48 bytes a row for four metrics); a segment
+    notes where names, round or branch change, so that the order of all rows is known.
     """
 
-    __slots__ = (
-        "_branch_id",
-        "_buffer",
-        "_count",
-        "_current",
-        "_curves",
-        "_names",
-        "_pack",
-        "_reading",
-        "_round",
-        "_segments",
-        "_shift",
-        "_tables",
-        "_width",
-        "refused",
-    )
+    __slots__ = ("_curves", "_reading")
 
     def __init__(self) -> None:
-        self.refused: dict[str, str] = {}
-        self._count = 0
-        self._tables: dict[frozenset[str], Table] = {}
-        self._segments = array("q")
-        #: Table, first row in the store, first row in the table: of the newest segment.
-        self._current: tuple[Table, int, int] | None = None
-        # Where the next row goes.
-        self._names: tuple[str, ...] | None = None
-        self._branch_id = self._round = 0
-        self._pack: Any = None
-        self._buffer = bytearray()
-        self._width = self._shift = 0
+        super().__init__()
         # Readers only; the training thread never takes it.
         self._reading = threading.Lock()
         self._curves: dict[tuple[str, int, int], Curve] = {}
-
-    # ------------------------------------------------------------------------- training thread
-
-    def record(
-        self, step: int, values: Mapping[str, Any], t: float, branch_id: int, round: int
-    ) -> None:
-        """Record the metrics of one step. Training thread only; takes no lock, never raises.
-
-        Parameters
-        ----------
-        step : int
-            Updates completed.
-        values : mapping of str to number
-            Whatever `float` takes, except text. NaN and infinities are kept as they are; a
-            value that is no number is left out and noted in `refused`.
-        t : float
-            Seconds since the session was made.
-        branch_id, round : int
-        """
-        try:
-            if (
-                tuple(values) == self._names
-                and branch_id == self._branch_id
-                and round == self._round
-            ):
-                # The place follows from the count alone: an interrupt between two statements
-                # must not bring them apart.
-                place = self._count * self._width - self._shift
-                self._pack(self._buffer, place, step, t, *values.values())
-                self._count += 1
-                return
-        except _UNUSUAL:  # the chunk is full, a value is no number, it is no mapping
-            pass
-        self._record_otherwise(step, values, t, branch_id, round)
-
-    def extend(self, names: Sequence[str], rows: Floats, *, branch_id: int, round: int) -> None:
-        """Record many steps at once, as they come out of a file. Training thread only.
-
-        Parameters
-        ----------
-        names : sequence of str
-        rows : array, shape (n, 2 + names)
-            Step, t, values.
-        """
-        table = self._table(names)
-        if table.names != tuple(names):
-            order = [0, 1, *(2 + list(names).index(name) for name in table.names)]
-            rows = rows[:, order]
-        row = self._enter(table, branch_id, round)
-        table.fill(row, rows)
-        self._count += len(rows)
-        # The next record finds its place anew.
-        self._names = None
-
-    def interrupt(self) -> None:
-        """Begin a new segment with the next row: from here on t counts from elsewhere."""
-        if self._current is not None:
-            table, first, start = self._current
-            table.rows, table.end = start + self._count - first, self._count
-            self._current = self._names = None
-
-    def _record_otherwise(
-        self, step: int, values: Mapping[str, Any], t: float, branch_id: int, round: int
-    ) -> None:
-        """Record when names, branch or round changed, a chunk is full or a value is odd."""
-        self._names = None  # nothing goes the fast way while its parts are exchanged
-        with guard("metrics", lambda fault: self.refused.setdefault("", fault.error)):
-            clean: dict[str, float] = {}
-            for name, value in values.items():
-                number = self._number(name, value)
-                if number is not None:
-                    clean[_text(name)] = number
-            if not clean:
-                return
-            table = self._table(tuple(clean))
-            row = self._enter(table, branch_id, round)
-            buffer, offset = table.place(row)
-            table.pack(buffer, offset, step, t, *(clean[name] for name in table.names))
-            self._buffer, self._pack, self._width = buffer, table.pack, table.width
-            self._shift = self._count * table.width - offset
-            self._names = table.names
-            self._count += 1
-
-    def _number(self, name: object, value: Any) -> float | None:
-        number: float | None = None
-        if isinstance(value, (str, bytes)):
-            why = f"{value!r:.60} is text, not a number"
-        else:
-            with guard(f"value of {name}") as fault:
-                # One-element arrays: float() of those is deprecated in NumPy.
-                number = float(value.item() if isinstance(value, np.ndarray) else value)
-            why = f"a {type(value).__name__} is no number ({fault.error})"
-        if number is None:
-            self.refused.setdefault(_text(name), why)
-        return number
-
-    def _table(self, names: Sequence[str]) -> Table:
-        key = frozenset(names)
-        table = self._tables.get(key)
-        if table is None:
-            table = Table(tuple(names))
-            self._tables = {**self._tables, key: table}
-        return table
-
-    def _enter(self, table: Table, branch_id: int, round: int) -> int:
-        """Begin a segment if need be; return the next row's number in its table."""
-        row = table.rows
-        if self._current is not None:
-            current, first, start = self._current
-            if current is table:
-                row = start + self._count - first
-                if branch_id == self._branch_id and round == self._round:
-                    return row
-            current.rows = start + self._count - first
-            current.end = self._count
-        table.lines[round, branch_id] = None
-        index = list(self._tables.values()).index(table)
-        self._segments.extend((self._count, index, row, round, branch_id))
-        self._current = table, self._count, row
-        self._branch_id, self._round = branch_id, round
-        return row
-
-    # ------------------------------------------------------------------------------ any thread
 
     def __len__(self) -> int:
         """Return the number of rows: recorded steps, counted once for each call."""
@@ -380,19 +217,19 @@ class MetricStore:
         segments = self._segments
         index = bisect_right(range(self._segment_count()), start, key=self._first_of) - 1
         while start < stop:
-            base = index * _SEGMENT
-            first, table, row, round, branch_id = segments[base : base + _SEGMENT]
-            following = base + _SEGMENT
+            base = index * SEGMENT
+            first, table, row, round, branch_id = segments[base : base + SEGMENT]
+            following = base + SEGMENT
             last = min(stop, segments[following] if following < len(segments) else stop)
             if last > start:
                 yield start, last, table, row + start - first, round, branch_id
             start, index = max(start, last), index + 1
 
     def _segment_count(self) -> int:
-        return len(self._segments) // _SEGMENT
+        return len(self._segments) // SEGMENT
 
     def _first_of(self, segment: int) -> int:
-        return self._segments[segment * _SEGMENT]
+        return self._segments[segment * SEGMENT]
 
     def _view(
         self,
@@ -427,8 +264,3 @@ class MetricStore:
             if ours and curve.name in table.positions:
                 curve.take(table, row, row + last - first)
         curve.seen = stop
-
-
-def _text(name: object) -> str:
-    # A lone surrogate has no UTF-8 form, and names go into the journal.
-    return str(name).encode("utf-8", "replace").decode("utf-8")

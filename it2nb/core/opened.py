@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,11 @@ from it2nb.core.history import History
 from it2nb.core.metrics import MetricStore
 from it2nb.core.verify import VerifyReport, checked, file_of, verify_file
 from it2nb.core.walk import Line, Walk
+
+#: What every row has.
+_FIELDS = frozenset(
+    ("type", "ts", "t", "step", "branch_id", "round", "source", "action_id", "payload")
+)
 
 
 def open(path: str | Path) -> OpenedJournal:
@@ -84,13 +90,20 @@ class OpenedJournal(History):
 def load(history: History, line: Line) -> None:
     """Take a line of a file into a history."""
     row = line.row
-    if row["type"] != "metrics" or isinstance(row["seq"], int):
-        history.take_line(line.first, str(row["type"]), line.stem)
-        return
     try:
-        _load_pack(history, row)
+        if row["type"] == "metrics" and isinstance(row["seq"], list):
+            _load_pack(history, row)
+            return
+        missing = _FIELDS - row.keys()
+        if missing or not isinstance(row["payload"], dict):
+            raise ValueError(f"it lacks {', '.join(sorted(missing)) or 'a payload'}")
     except (ValueError, KeyError, TypeError, IndexError) as err:
-        raise JournalDamaged(f"the pack of seq {line.first} makes no sense: {err}") from err
+        raise JournalDamaged(
+            f"the line of seq {line.first} is intact, but makes no sense ({err}): no version of "
+            f"this package wrote it",
+            seq=line.first,
+        ) from err
+    history.take_line(line.first, sys.intern(str(row["type"])), line.stem)
 
 
 def _load_pack(history: History, pack: dict[str, Any]) -> None:

@@ -94,6 +94,7 @@ class Walk:
             stem, digest = unlink(raw, self.hash)
             row = orjson.loads(whole(stem))
             first, last = _range(row)
+            sealed = row["type"] == SEAL
         except (ValueError, KeyError, TypeError) as err:
             raise self._damage(str(err)) from err
         if first != self.next_seq:
@@ -101,7 +102,7 @@ class Walk:
         self.hash = digest
         self.end += len(raw) + 1
         self.next_seq = last + 1
-        self.is_sealed = row["type"] == SEAL
+        self.is_sealed = sealed
         return Line(stem, row, first, last, digest, self.end)
 
     def _tail(self, raw: bytes) -> None:

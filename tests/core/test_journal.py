@@ -277,6 +277,20 @@ def test_lines_are_the_events_as_they_travel(mixed: Journal) -> None:
     assert row["payload"] == {"x": None} and row["nonfinite"] == {"x": "nan"}
 
 
+def test_packs_hold_the_same_events_whatever_stretch_is_asked_for(mixed: Journal) -> None:
+    events = mixed.since()
+    for start in (0, 3, 5, 26):
+        found = [orjson.loads(text) for text in mixed.packed(start, limit=20)]
+        ends = [row["seq"] if isinstance(row["seq"], list) else [row["seq"]] * 2 for row in found]
+        covered = [seq for first, last in ends for seq in range(first, last + 1)]
+        assert covered == list(range(start, min(27, start + 20)))
+        for row in found:
+            if isinstance(row["seq"], list):
+                first, last = row["seq"]
+                own = [event.payload["loss"] for event in events[first : last + 1]]
+                assert row["columns"] == {"loss": own}
+
+
 def test_the_frame_has_every_event_with_fixed_dtypes(mixed: Journal) -> None:
     submit(mixed)
     frame = mixed.frame()
@@ -523,6 +537,20 @@ def test_a_forked_child_writes_nothing_and_waits_for_no_lock() -> None:
         "note", "metrics", "note", "journal_sealed",
     ]  # fmt: skip
     assert opened.since()[2].payload == {"who": "parent"}
+
+
+def test_a_journal_that_is_dropped_without_an_end_gives_its_file_back() -> None:
+    import gc
+
+    for count in range(3):
+        journal = Journal(FILE, MetricStore(), run="r")
+        assert len(journal) == count
+        journal.append("note", {})
+        thread = journal._thread
+        del journal
+        gc.collect()
+        assert thread is not None
+        thread.join(LIMIT_S)
 
 
 def test_metrics_of_the_last_moment_are_written_when_the_process_ends() -> None:
