@@ -217,7 +217,10 @@ class Past:
             is_change,
             place_of(session),
         )
-        self.ring.add(snapshot)
+        gone = self.ring.add(snapshot)
+        for change in self._changes:
+            if any(change.snapshot is each for each in gone):
+                change.snapshot = None  # its tensors are what the bound is about
         self._cost_s = session.clock.monotonic() - began
         self._taken_t = session.t
         self.reason = None

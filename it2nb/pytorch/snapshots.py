@@ -70,8 +70,8 @@ class Ring:
     Parameters
     ----------
     max_bytes : int
-        Bound for the tensors of all snapshots together. A tensor that several share counts
-        once.
+        Bound for the tensors of all snapshots together; while one is taken it is there
+        besides. A tensor that several share counts once.
     max_count : int
         And never more than that many.
     device : str or None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,6 +130,24 @@ def test_going_back_and_on_equals_never_having_left(kind: str, hooks: bool) -> N
     assert by_step(again.seen, 1) == {step: first[step] for step in range(10, 13)}
     assert by_step(again.seen, 2) == {step: first[step] for step in range(5, 25)}
     assert same(again.end, straight.end)
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "own generator", "workers"])
+def test_another_run_goes_on_from_a_file_with_the_next_batch(kind: str, tmp_path: Path) -> None:
+    first = Training(LOADERS[kind]())
+    first.run({9: ("save_checkpoint", {})})
+    path = first.results[0].result(0).data["path"]
+    other = Training(LOADERS[kind]())
+    torch.manual_seed(77)
+    random.seed(88)
+    other.run({1: ("load_checkpoint", {"path": path})})
+    result = other.results[0].result(0)
+    assert result.data["other_run"] == first.session.run_id
+    assert result.data["notes"] == []
+    assert by_step(other.seen, 1) == {
+        step: rest for step, rest in by_step(first.seen, 0).items() if step > 9
+    }
+    assert same(other.end, first.end)
 
 
 def test_workers_that_persist_repeat_the_order_and_say_what_they_do_not() -> None:

@@ -524,6 +524,31 @@ def test_snapshots_keep_within_their_bound_and_say_when_one_does_not_fit() -> No
     assert run.opt.param_groups[0]["lr"] == 0.01
 
 
+def test_a_change_does_not_keep_a_snapshot_that_had_to_go() -> None:
+    run = Run(snapshots={"every": 1000, "max_count": 2})
+    run.steps(1)
+    run.ask("set_knob", name="lr", value=0.1)
+    ring = run.rewind.past.ring
+    assert ring.newest is not None
+    watched = weakref.ref(ring.newest.tree["models"]["model"]["state"]["last.weight"])
+    for value in (0.2, 0.3, 0.4):
+        run.steps(1)
+        run.ask("set_knob", name="lr", value=value)
+    # The oldest stays beside the newest; of the others nothing may be left.
+    assert len(ring) == 2
+    kept = [change.snapshot for change in run.rewind.past._changes]
+    assert [each is not None for each in kept] == [each in ring for each in kept]
+    del kept
+    ring.max_count = 1
+    run.steps(1)
+    run.ask("set_knob", name="lr", value=0.5)
+    gc.collect()
+    assert watched() is None
+    for _ in range(5):
+        assert run.ask("undo").ok
+    assert run.opt.param_groups[0]["lr"] == 0.01
+
+
 def test_a_program_that_asks_at_each_step_does_not_get_a_snapshot_each_time() -> None:
     run = Run(snapshots={"every": 1000, "max_share": 0.01})
     past = run.rewind.past
