@@ -19,20 +19,20 @@ ROOT = Path(__file__).resolve().parents[2]
 #: A guard against deadlock, not a measure of speed.
 LIMIT_S = 90.0
 #: ipykernel of this environment, and the older ones that are supported.
-VERSIONS = ("installed", "7.3", "6.31")
+VERSIONS = ("installed", "7.3.0", "6.31.0")
 
 Message = dict[str, Any]
 
 
 def side_install(version: str) -> Path:
     """Install an ipykernel into a folder of its own, once; returns the folder."""
-    folder = ROOT / ".cache" / "kernels" / f"ipykernel-{version}"
-    if not (folder / "ipykernel").is_dir():
-        subprocess.run(
-            [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps",
-             "--disable-pip-version-check", "--target", str(folder), f"ipykernel=={version}.*"],
-            check=True,
-        )  # fmt: skip
+    requirement = f"ipykernel=={version}"
+    folder = ROOT / ".cache" / "kernels" / requirement
+    if not folder.exists():
+        half = folder.with_name(f"{requirement}.{os.getpid()}")
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "--no-deps", "--target", str(half), requirement], check=True)
+        half.rename(folder)
     return folder
 
 
