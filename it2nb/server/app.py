@@ -112,7 +112,7 @@ def _state_and_actions(app: FastAPI, serving: Serving) -> None:
         await serving.result(handle, wait)
         return answer(_told(handle))
 
-    @app.get("/actions/{action_id}", response_model=Accepted, responses=problems(404, 422),
+    @app.get("/actions/{action_id:path}", response_model=Accepted, responses=problems(404, 422),
              tags=["run"])  # fmt: skip
     async def look(action_id: ActionId, wait: WaitS = 0.0) -> Response:
         """What became of a request."""
@@ -120,7 +120,7 @@ def _state_and_actions(app: FastAPI, serving: Serving) -> None:
         await serving.result(handle, wait)
         return answer(_told(handle))
 
-    @app.delete("/actions/{action_id}", response_model=Cancelled, responses=problems(404, 422),
+    @app.delete("/actions/{action_id:path}", response_model=Cancelled, responses=problems(404, 422),
                 tags=["run"])  # fmt: skip
     async def cancel(action_id: ActionId) -> Response:
         """Take a request back that was not served yet."""
@@ -128,7 +128,7 @@ def _state_and_actions(app: FastAPI, serving: Serving) -> None:
         return answer({"v": VERSION, "id": action_id, "cancelled": done})
 
     @app.post(
-        "/actions/{action_id}/approval", response_model=Answered,
+        "/actions/{action_id:path}/approval", response_model=Answered,
         responses=problems(400, 404, 413, 415, 422), openapi_extra=_takes("Approval"),
         tags=["run"],
     )  # fmt: skip
@@ -151,10 +151,9 @@ def _events(app: FastAPI, serving: Serving) -> None:
     ) -> Response:
         """Events in order; go on with the `next` of the answer."""
         seq = start(since, after)
-        gap = serving.feed.gap(seq)
         chunk = await serving.events(seq, frozenset(types or ()), limit, wait)
         head = {"v": VERSION, "run_id": serving.session.run_id, "next": chunk.next,
-                "gap": None if gap is None else gap.as_dict()}  # fmt: skip
+                "gap": None if chunk.gap is None else chunk.gap.as_dict()}  # fmt: skip
         # The events are JSON already.
         body = orjson.dumps(head)[:-1] + b',"events":[' + b",".join(chunk.lines) + b"]}"
         return answer(body, headers={"x-it2nb-run": _header(serving.session.run_id)})

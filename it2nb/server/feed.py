@@ -26,11 +26,14 @@ class Chunk:
         Each one strict JSON; a line may hold many metrics events when packs were asked for.
     next : int
         The seq after the last of them.
+    gap : Gap or None
+        What is lost before them.
     """
 
-    def __init__(self, lines: list[bytes], next: int) -> None:
+    def __init__(self, lines: list[bytes], next: int, gap: Gap | None = None) -> None:
         self.lines = lines
         self.next = next
+        self.gap = gap
 
     @cached_property
     def texts(self) -> list[str]:
@@ -65,18 +68,13 @@ class Feed:
         """Whether no event can come any more."""
         return bool(self._journal.is_closed)
 
-    def gap(self, seq: int) -> Gap | None:
-        """Tell what is lost of the events from `seq` on."""
-        found: Gap | None = self._journal.gap(seq)
-        return found
-
     def read(self, seq: int, *, packed: bool = False) -> Chunk:
         """Return the next events from `seq` on, none when there are none yet."""
         key = seq, packed
         chunk = self._kept.get(key)
         if chunk is None:
             lines = self._journal.packed(seq) if packed else self._journal.lines(seq, limit=CHUNK)
-            chunk = Chunk(lines, seq if not lines else _last(lines[-1]) + 1)
+            chunk = self._chunk(seq, lines)
             if lines:
                 self._kept[key] = chunk
                 while len(self._kept) > KEPT:
@@ -95,21 +93,31 @@ class Feed:
             )
             for each in events
         ]  # fmt: skip
-        return Chunk(lines, max(seq, following))
+        oldest: int = self._journal.oldest
+        gap = Gap(seq, oldest - 1) if oldest > seq else None
+        return Chunk(lines, max(seq, following), gap)
 
     def page(self, seq: int, limit: int) -> Chunk:
         """Return up to `limit` events at once."""
-        lines = self._journal.lines(seq, limit=limit)
-        return Chunk(lines, seq if not lines else _last(lines[-1]) + 1)
+        return self._chunk(seq, self._journal.lines(seq, limit=limit))
+
+    def _chunk(self, seq: int, lines: list[bytes]) -> Chunk:
+        # After reading: what was read may have pushed the oldest out.
+        if lines:
+            first, last = _ends(lines[0])[0], _ends(lines[-1])[1]
+        else:
+            first = max(seq, self._journal.oldest)
+            last = first - 1
+        return Chunk(lines, last + 1, Gap(seq, first - 1) if first > seq else None)
 
 
 _ALL = 1 << 60
 
 
-def _last(line: bytes) -> int:
-    """Return the seq of the last event of a line."""
+def _ends(line: bytes) -> tuple[int, int]:
+    """Return the first and the last seq of a line."""
     seq = orjson.loads(line)["seq"]
-    return int(seq[1] if isinstance(seq, list) else seq)
+    return (int(seq[0]), int(seq[1])) if isinstance(seq, list) else (int(seq), int(seq))
 
 
 def gap_line(gap: Gap) -> bytes:

@@ -100,7 +100,9 @@ class Serving:
             else:
                 chunk = await run_in_threadpool(self.feed.page, seq, limit)
             left = until - self.loop.time()
-            if chunk.lines or left <= 0 or self.feed.is_closed or self.closing.is_set():
+            if chunk.lines or chunk.gap is not None or left <= 0:
+                return chunk
+            if self.feed.is_closed or self.closing.is_set():
                 return chunk
             seq = chunk.next
             await self.any_of(stroke, wait_s=left)

@@ -44,15 +44,14 @@ async def stream(
         position = seq
         while True:
             stroke = serving.bell.next
-            gap = serving.feed.gap(position)
-            if gap is not None:
-                await _send(serving, socket, Chunk([gap_line(gap)], gap.last + 1), batch)
-                position = gap.last + 1
             chunk = (
                 serving.feed.only(position, types)
                 if types
                 else serving.feed.read(position, packed=packed)
             )
+            if chunk.gap is not None:
+                line = gap_line(chunk.gap)
+                await _send(serving, socket, Chunk([line], chunk.gap.last + 1), batch)
             if chunk.lines:
                 began = time.thread_time()
                 await _send(serving, socket, chunk, batch)
