@@ -7,6 +7,7 @@ return values are untouched, and nothing warns (CASES C36, C37, C39).
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from collections.abc import Callable, Mapping
 from threading import get_ident
@@ -161,6 +162,11 @@ class Attachment:
         if self._others >= REPLACED_AFTER and self.steps_of is None:
             self._choose(optimizer)
             self._others = 0
+        elif self._others == REPLACED_AFTER:
+            self.session.warn(
+                f"no step of the optimizer {self.steps_of!r} was seen among {REPLACED_AFTER} of "
+                f"others: nothing is counted; --steps-of names another one"
+            )
         self._obey(self.session.pump())
 
     # --- which optimizer -------------------------------------------------------------------
@@ -184,7 +190,7 @@ class Attachment:
         if self._steered(optimizer) is not None:
             self._tell_stepper()
             return
-        if self.only or (_is_copy(optimizer) and self._has_others()):
+        if self.only or _is_inside_another() or (_is_copy(optimizer) and self._has_others()):
             return
         if self.on_new_optimizer is not None:
             with guard("a new optimizer", self.session.report):
@@ -282,6 +288,17 @@ def attach(
     board.attach(ident, attachment)
     session.on_end(attachment.detach)
     return attachment
+
+
+def _is_inside_another() -> bool:
+    """Whether the step that begins is part of another optimizer's step (a wrapper, SAM, ZeRO)."""
+    code = torch.optim.Optimizer.profile_hook_step(_is_copy).__code__
+    frame: Any = sys._getframe()
+    found = 0
+    while frame is not None and found < 2:
+        found += frame.f_code is code
+        frame = frame.f_back
+    return found > 1
 
 
 def _is_copy(optimizer: Any) -> bool:

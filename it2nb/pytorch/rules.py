@@ -152,8 +152,8 @@ def cells(optimizer: torch.optim.Optimizer) -> list[Cell]:
     """List the hyper-parameters of an optimizer, in the order of its constructor."""
     found: list[Cell] = []
     group = optimizer.param_groups[0]
-    for key in optimizer.defaults:
-        if key in _MACHINERY or key not in group:
+    for key in getattr(optimizer, "defaults", None) or group:
+        if key in _MACHINERY or key == "params" or key not in group:
             continue
         value = group[key]
         if isinstance(value, (tuple, list)):

@@ -364,7 +364,7 @@ class Setting:
         optimizer = self.optimizer()
         found: Any = group.get("initial_lr") if self.cell.name == "lr" else None
         if found is None and optimizer is not None:
-            found = optimizer.defaults.get(self.cell.key)
+            found = getattr(optimizer, "defaults", {}).get(self.cell.key)
             if self.cell.index is not None and isinstance(found, (tuple, list)):
                 found = found[self.cell.index]
         return float(found) if hasattr(found, "__float__") else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,6 +141,17 @@ class Slot:
     def is_touched(self, group: Group) -> bool:
         """Whether somebody else wrote since we last looked."""
         return not same_mark(self.seen, self.cell.mark(group))
+
+    def take(self, group: Group, saved: Mapping[str, Any]) -> None:
+        """Take saved state back, after the group has got its values."""
+        for key, value in saved.items():
+            setattr(self, key, value)
+        self.asked = self.written
+        if self.written is not None and (
+            self.cell.read(group) != self.cell.as_stored(group, self.written)
+        ):
+            self.forget_writing()
+        self.look(group)
 
     def reset(self, group: Group) -> None:
         """The optimizer's state was loaded: what stands there counts. A hold goes on."""

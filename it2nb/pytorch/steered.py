@@ -202,9 +202,9 @@ class SteeredOptimizer:
         """Modes, held values and factors that stand in no object of PyTorch."""
         return {
             name: {
-                str(at): {key: getattr(slot, key) for key in _SAVED}
+                str(at): saved
                 for at, slot in setting.slots.items()
-                if any(getattr(slot, key) != usual for key, usual in _SAVED.items())
+                if (saved := {key: _plain(getattr(slot, key)) for key in _SAVED}) != _SAVED
             }
             for name, setting in self.settings.items()
         }
@@ -215,11 +215,15 @@ class SteeredOptimizer:
             entry = saved.get(name, {})
             for at in range(len(setting.groups())):
                 values = entry.get(str(at), _SAVED)
-                for key, usual in _SAVED.items():
-                    setattr(setting.slot(at), key, values.get(key, usual))
+                setting.slot(at).take(setting.groups()[at], {**_SAVED, **values})
             setting.note_busy()
 
 
 _SAVED: Mapping[str, Any] = {
     "mode": "rescale", "held": None, "factor": 1.0, "scaled": 1.0, "loop": False, "pending": None,
+    "written": None, "origin": None,
 }  # fmt: skip
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value

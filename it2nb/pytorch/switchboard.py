@@ -34,16 +34,16 @@ class Switchboard:
     steered : dict of int to SteeredOptimizer
         By id of the optimizer.
     sessions : WeakKeyDictionary of Session to Steering
-    once : dict of int to callable
-        By id of the optimizer: called with its SteeredOptimizer in its next step, when the
-        edits are in force.
+    onlookers : dict of int to InForce
+        By id of the optimizer: sees its SteeredOptimizer before and after its edits come into
+        force.
     """
 
     def __init__(self) -> None:
         self.attachments: dict[int, Any] = {}
         self.steered: dict[int, Any] = {}
         self.sessions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self.once: dict[int, Any] = {}
+        self.onlookers: dict[int, Any] = {}
         self._ends: dict[int, weakref.ref[Any]] = {}
         self._handles: list[Any] = []
         self._scaler_watch: scaler.ScalerWatch | None = None
@@ -121,12 +121,15 @@ class Switchboard:
             attachment.before(optimizer)
             steered = self._steered(optimizer)
         if steered is not None:
+            onlooker = self.onlookers.get(id(optimizer)) if self.onlookers else None
+            if onlooker is not None:
+                with guard("what an edit came to", steered.session.report):
+                    onlooker.before(steered)
             with guard("edits before a step", steered.session.report):
                 steered.before_step()
-            look = self.once.pop(id(optimizer), None) if self.once else None
-            if look is not None:
+            if onlooker is not None:
                 with guard("what an edit came to", steered.session.report):
-                    look(steered)
+                    onlooker.after(steered)
 
     def after(self, optimizer: Any) -> None:
         """An optimizer finished its step. Any thread."""

@@ -22,6 +22,7 @@ from torch.optim import lr_scheduler as lrs
 
 from it2nb.core.control import StopTraining
 from it2nb.core.errors import SessionEnded
+from it2nb.core.lifetime import runs
 from it2nb.core.session import Session
 from it2nb.pytorch import hooks, steered, switchboard
 from it2nb.pytorch.autopatch import autopatch, unpatch
@@ -42,6 +43,8 @@ def torch_hooks() -> tuple[int, int]:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Any:
     """Every test ends as if we had never been there."""
+    for session in runs():
+        session.finish()  # those of other tests that were never started
     scaler_step = GradScaler._maybe_opt_step
     yield
     gc.collect()
@@ -334,6 +337,40 @@ def test_a_new_optimizer_gets_the_name_that_the_callback_gives_it() -> None:
     assert session.stepper == "my_opt (SGD)"
 
 
+class Wrapper(torch.optim.Optimizer):
+    """As SAM and ZeRO do it: an optimizer whose step calls another one's."""
+
+    def __init__(self, inner: torch.optim.Optimizer) -> None:
+        self.inner = inner
+        super().__init__(inner.param_groups[0]["params"], dict(inner.defaults))
+        self.param_groups = inner.param_groups
+
+    def step(self, closure: Any = None) -> Any:
+        return self.inner.step(closure)
+
+
+def test_a_step_inside_another_optimizers_step_is_not_counted_again() -> None:
+    (weight,) = weights = parameters()
+    outer = Wrapper(torch.optim.SGD(weights, lr=0.1))
+    with run() as (session, _):
+        train(outer, 3, None, {2: {"name": "lr", "value": 0.3}}, session=session)
+        assert [each.kind for each in steering_of(session).optimizers] == ["Wrapper"]
+    assert session.step_count == 3
+    assert weight[0, 0].item() == pytest.approx(1 - 0.2 - 0.3)
+
+
+def test_an_optimizer_name_that_never_steps_is_told() -> None:
+    optimizer = torch.optim.SGD(parameters(), lr=0.1)
+    session = Session(directory=None)
+    with session.run():
+        attach(session, steps_of="opt_g")
+        train(optimizer, hooks.REPLACED_AFTER + 5, session=session)
+    assert session.step_count == 0
+    assert [n["text"].split(":")[0] for n in rows(session, "note")] == [
+        "no step of the optimizer 'opt_g' was seen among 200 of others"
+    ]
+
+
 # --- AMP -------------------------------------------------------------------------------------
 
 
@@ -476,6 +513,20 @@ def test_C41_rescaled_and_held_schedules_do_not_recompile_either() -> None:
             scheduler.step()
     assert counter.frame_count == warm
     assert session.step_count == 11
+
+
+@pytest.mark.usefixtures("compiler")
+def test_stop_ends_a_compiled_step_too() -> None:
+    optimizer = torch.optim.SGD(parameters(2), lr=0.1)
+    gradients(optimizer)
+    step = torch.compile(lambda: optimizer.step(), backend="eager")
+    with run() as (session, _):
+        step()
+        session.submit({"type": "stop"})
+        for _ in range(3):
+            with pytest.raises(StopTraining):
+                step()
+    assert session.step_count == 2 and session.status == "stopped"
 
 
 @pytest.mark.usefixtures("compiler")
@@ -679,7 +730,7 @@ def test_autopatch_without_a_session_takes_the_current_one() -> None:
     with pytest.raises(SessionEnded):
         autopatch(session, optimizer)
     with pytest.raises(TypeError):
-        autopatch(session)
+        autopatch(Session(directory=None))
 
 
 def test_autopatch_enforces_a_stop() -> None:

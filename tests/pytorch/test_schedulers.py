@@ -643,3 +643,78 @@ def test_edit_after_the_scheduler_moved_is_in_force_at_the_next_step(mode: str) 
         "release": [0.01, 0.04, 0.03, 0.02, 0.01],
     }
     assert used == pytest.approx([0.1, 0.09, 0.08, 0.07, 0.06, *tails[mode]], rel=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["rescale", "hold", "release"])
+def test_without_a_scheduler_an_edit_stays_and_release_takes_it_back(mode: str) -> None:
+    optimizer = optimizer_of()
+    with run() as (session, _):
+        used = record(optimizer)
+        edits: dict[int, dict[str, Any]] = {
+            2: {"name": "lr", "value": 0.02, "mode": mode},
+            4: {"name": "lr", "mode": "release"},
+        }
+        train(optimizer, 6, None, edits, session=session)
+    kept = 0.1 if mode == "release" else 0.02
+    assert used == [0.1, 0.1, 0.02, kept, 0.1, 0.1]
+
+
+def test_a_held_value_wins_over_a_loop_that_begins_to_write_lr_and_that_is_told() -> None:
+    optimizer = optimizer_of()
+
+    def by_loop(step: int) -> None:
+        if step >= 4:
+            optimizer.param_groups[0]["lr"] = 0.01 * step
+
+    with run() as (session, _):
+        used = record(optimizer)
+        edits: dict[int, dict[str, Any]] = {
+            1: {"name": "lr", "value": 0.02, "mode": "hold"},
+            7: {"name": "lr", "mode": "release"},
+        }
+        train(optimizer, 9, None, edits, session=session, before=by_loop)
+    assert used == pytest.approx([0.1, *[0.02] * 6, 0.08, 0.09])
+    drifted = rows(session, "knob_drifted")
+    assert [(each["found"], each["kept"], each["mode"]) for each in drifted] == [
+        (0.04, True, "hold")
+    ]
+
+
+def test_weight_decay_that_the_loop_schedules_is_rescaled() -> None:
+    """As self-supervised training does: weight_decay rises step by step."""
+    optimizer = torch.optim.AdamW(parameters(), lr=0.1)
+
+    def by_loop(step: int) -> None:
+        optimizer.param_groups[0]["weight_decay"] = 0.01 * step
+
+    with run() as (session, _):
+        used = record(optimizer, "weight_decay")
+        edits = {3: {"name": "weight_decay", "value": 0.4}}
+        train(optimizer, 8, None, edits, session=session, before=by_loop)
+    assert used == pytest.approx([0.01, 0.02, 0.03, 0.4, 0.5, 0.6, 0.7, 0.8])
+
+
+def test_a_scheduler_that_moves_once_an_epoch_is_rescaled_from_the_edit_on() -> None:
+    optimizer = optimizer_of()
+    scheduler = lrs.StepLR(optimizer, 1, 0.5)
+    with run([scheduler]) as (session, _):
+        used = record(optimizer)
+        for epoch in range(3):
+            edits = {2: {"name": "lr", "value": 0.3}} if epoch == 1 else {}
+            train(optimizer, 4, None, edits, session=session)
+            scheduler.step()
+    assert used == pytest.approx([0.1] * 4 + [0.05] * 2 + [0.3] * 2 + [0.15] * 4)
+    assert rows(session, "knob_drifted") == []
+
+
+def test_edits_of_an_optimizer_whose_gradients_were_skipped_wait_for_its_next_step() -> None:
+    """An epoch without a step in between: the schedule moved on, the edit holds all the same."""
+    optimizer = optimizer_of()
+    scheduler = lrs.ExponentialLR(optimizer, 0.5)
+    with run([scheduler]) as (session, _):
+        used = record(optimizer)
+        train(optimizer, 2, scheduler, {2: {"name": "lr", "value": 0.3}}, session=session)
+        scheduler.step()
+        scheduler.step()
+        train(optimizer, 2, scheduler, session=session)
+    assert used == pytest.approx([0.1, 0.05, 0.3, 0.15])
