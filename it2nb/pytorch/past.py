@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from it2nb.core.faults import guard
-from it2nb.core.wire import EFFECTIVE, TERMINAL
-from it2nb.pytorch.knob_state import KnobValues, changes, read_knobs, write_knobs
+from it2nb.pytorch.change import GESTURE_S, INERT, Change
+from it2nb.pytorch.knob_state import changes, read_knobs, write_knobs
 from it2nb.pytorch.plain import Reducer, expand
 from it2nb.pytorch.snapshots import Ring, Snapshot, size_of_live
 from it2nb.pytorch.state import Live, check, restore
@@ -18,15 +17,6 @@ if TYPE_CHECKING:
     from it2nb.core.queue import ActionHandle
     from it2nb.core.session import Session
 
-#: Requests that change nothing that could be undone. Any other action may change the run.
-INERT = frozenset(
-    {
-        "pause", "resume", "stop", "note", "set_context", "evaluate", "save_checkpoint",
-        "list_checkpoints", "undo", "fork",
-    }
-)  # fmt: skip
-#: Changes of one knob by one source within so many seconds are one gesture, undone at once.
-GESTURE_S = 1.0
 #: Entries that people make: a snapshot before each. Programs may ask at every step, and their
 #: snapshots have to keep within a share of the time.
 HUMAN = frozenset({"panel", "magic", "python"})
@@ -69,53 +59,6 @@ def live_of(session: Session) -> Live:
         dict(bound.stateful),
         dict(bound.generators),
     )
-
-
-@dataclass(eq=False)
-class Change:
-    """Somebody's intervention, with what was before it.
-
-    Attributes
-    ----------
-    what : str
-        ``"set_knob lr"``.
-    handle : ActionHandle
-        The request; of a gesture the last one.
-    step, branch_id : int
-    knobs : KnobValues
-        Before it.
-    snapshot : Snapshot or None
-        Before it; None where none was taken.
-    t : float
-        Seconds since the session was made.
-    place : list of int or None
-        `Session.place` then; of a gesture at its first request.
-    """
-
-    what: str
-    handle: ActionHandle
-    step: int
-    branch_id: int
-    knobs: KnobValues
-    snapshot: Snapshot | None
-    t: float
-    place: list[int] | None = None
-    _was_effective: bool = field(default=False, repr=False)
-
-    def joined_by(self, handle: ActionHandle, t: float) -> None:
-        """Take a further request of the same gesture in."""
-        self._was_effective = self.is_effective
-        self.handle, self.t = handle, t
-
-    @property
-    def is_effective(self) -> bool:
-        """Whether the run was changed: its own result says so."""
-        return self._was_effective or self.handle.status in EFFECTIVE
-
-    @property
-    def is_void(self) -> bool:
-        """Whether it is known that nothing was changed."""
-        return self.handle.status in TERMINAL and not self.is_effective
 
 
 class Past:

@@ -13,8 +13,9 @@ from it2nb.core.actions import ActionSpec, Owed
 from it2nb.core.errors import Rejected
 from it2nb.core.faults import guard
 from it2nb.pytorch import checkpoints, evaluate
+from it2nb.pytorch.change import Change
 from it2nb.pytorch.knob_state import changes, read_knobs, write_knobs
-from it2nb.pytorch.past import Change, Past
+from it2nb.pytorch.past import Past
 from it2nb.pytorch.saving import Saving
 from it2nb.pytorch.snapshots import Ring, Snapshot
 from it2nb.pytorch.state import NOTHING_BOUND

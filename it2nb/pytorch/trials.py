@@ -14,8 +14,9 @@ from it2nb.core.errors import Rejected
 from it2nb.core.faults import guard
 from it2nb.core.queue import ActionHandle
 from it2nb.core.serving import KnobChange, settle
+from it2nb.pytorch.change import INERT, Change
 from it2nb.pytorch.knob_state import KnobValues, read_knobs, write_knobs
-from it2nb.pytorch.past import INERT, Change, Past
+from it2nb.pytorch.past import Past
 from it2nb.pytorch.plain import Reducer, tensors
 from it2nb.pytorch.state import Live, capture, restore
 
