@@ -144,6 +144,12 @@ export class Session {
   }
 }
 
+/**
+ * Keys pressed in here are ours, not the notebook's. JupyterLab looks for it on the focused
+ * element before it looks further out, so each one that gets the focus needs it.
+ */
+const SUPPRESS = "data-lm-suppress-shortcuts";
+
 const CONTROLS = ["knobs", "knobNames", "actions", "asks", "said", "connected"] as const;
 
 class View {
@@ -185,6 +191,11 @@ class View {
     // For whoever looks at a page from outside: tests, a console.
     Object.defineProperty(this.#root, "it2nb", { value: session });
     this.#root.addEventListener("keydown", (event) => this.#key(event), { signal });
+    this.#root.addEventListener(
+      "focusin",
+      (event) => (event.target as Element).setAttribute(SUPPRESS, "true"),
+      { signal },
+    );
     parent.append(this.#root);
     signal.addEventListener("abort", () => this.#root.remove(), { once: true });
   }
@@ -226,8 +237,7 @@ class View {
         class: "it2",
         tabindex: 0,
         "aria-label": "Run",
-        // JupyterLab: keys pressed in here are ours, not the notebook's.
-        "data-lm-suppress-shortcuts": "true",
+        [SUPPRESS]: "true",
       },
       h("div", { class: "it2-loading", role: "status", text: "Waiting for the kernel…" }),
       head,

@@ -246,9 +246,11 @@ def test_keys_work_inside_the_panel_and_not_on_the_notebook(open_notebook: OpenW
     panel.root.focus()
     panel.page.keyboard.press("p")
     expect(panel.root.locator(".it2-pill")).to_have_text("paused")
-    # In command mode these would cut cells and add some.
-    for key in ("x", "d", "d", "a", "b"):
-        panel.page.keyboard.press(key)
+    # In command mode these would cut cells and add some, wherever in the panel the focus is.
+    for focused in (panel.root, panel.slider("lr"), panel.root.locator("[data-action=stop]")):
+        focused.focus()
+        for key in ("x", "d", "d", "a", "b"):
+            panel.page.keyboard.press(key)
     panel.page.keyboard.press("p")
     expect(panel.root.locator(".it2-pill")).to_have_text("running")
     cells = "() => window.jupyterapp.shell.currentWidget.content.widgets.length"
