@@ -55,10 +55,10 @@ def answer(content: Any, status: int = 200, headers: Mapping[str, str] = {}) -> 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, refusal: Refusal) -> None:
     """Send a refusal, before a WebSocket is accepted too."""
-    response = refusal.response()
-    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get(
-        "extensions", {}
-    ):
+    extensions = scope.get("extensions", {})
+    if "it2nb.traceless" in extensions:
+        extensions["it2nb.traceless"]["call"]()
+    if scope["type"] == "websocket" and "websocket.http.response" not in extensions:
         await send({"type": "websocket.close", "code": 1008, "reason": refusal.detail[:120]})
         return
-    await response(scope, receive, send)
+    await refusal.response()(scope, receive, send)

@@ -153,16 +153,16 @@ class Shield:
         if wrong is None and _is_foreign(scope, headers):
             wrong = "pages of another site may not use this server"
         if wrong is not None:
-            raise Refusal(403, wrong, _CLOSE)
+            raise Refusal(403, wrong)
         if not self._keys.fits(given):
             raise Refusal(
                 401,
                 "a valid token is needed: header 'Authorization: Bearer <token>', or '?token=' "
                 "for the page and WebSockets; server.token has it",
-                {"www-authenticate": "Bearer", **_CLOSE},
+                {"www-authenticate": "Bearer"},
             )
         if scope["type"] == "websocket" and self._sockets >= self._limits.sockets:
-            raise Refusal(503, f"{self._sockets} sockets are open, more are not taken", _CLOSE)
+            raise Refusal(503, f"{self._sockets} sockets are open, more are not taken")
         wait_s = self._rate.take()
         if wait_s:
             raise Refusal(

@@ -14,6 +14,8 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from it2nb.server.hosts import LOOPBACK
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -50,10 +52,18 @@ class QuietSocket(WebSocketsSansIOProtocol):
         self.conn.debug = False
 
     async def run_asgi(self) -> None:
-        """Offer the application a way to cut the connection."""
-        cut: dict[Any, Any] = {"call": lambda: cut_off(self.transport)}
-        self.scope["extensions"]["it2nb.abort"] = cut
+        """Offer the application ways to end the connection without a trace."""
+        extensions: dict[Any, Any] = self.scope["extensions"]
+        extensions["it2nb.abort"] = {"call": lambda: cut_off(self.transport)}
+        extensions["it2nb.traceless"] = {"call": lambda: leave_no_trace(self.transport)}
         await super().run_asgi()
+
+    def handle_close(self, event: Any) -> None:
+        """Keep a page that was closed from keeping the port taken."""
+        if self.client is not None and self.client[0] in LOOPBACK:
+            # What was sent has arrived: nothing is on its way between us.
+            leave_no_trace(self.transport)
+        super().handle_close(event)
 
 
 class QuietServer(uvicorn.Server):
@@ -72,6 +82,7 @@ class QuietServer(uvicorn.Server):
             each.close()
         state = self.server_state
         for connection in list(state.connections):
+            leave_no_trace(connection.transport)
             connection.shutdown()
         await _until(lambda: not state.connections and not state.tasks)
         for connection in list(state.connections):
@@ -127,12 +138,17 @@ def keep_alive(sock: socket.socket | None) -> None:
 
 
 def cut_off(transport: Any) -> None:
-    """End a connection at once; no trace of it keeps the port taken."""
+    """End a connection at once; what was not sent yet is thrown away."""
+    leave_no_trace(transport)
+    transport.abort()
+
+
+def leave_no_trace(transport: Any) -> None:
+    """Have a connection that ends be forgotten, which else keeps the port taken for a minute."""
     sock = transport.get_extra_info("socket")
     if sock is not None:
         with suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    transport.abort()
 
 
 def leave_to_parent(server: uvicorn.Server, sockets: list[socket.socket]) -> None:
