@@ -135,7 +135,11 @@ def _related(found: Found, everywhere: Found | None) -> Found:
     """Keep the models whose parameters are trained, and the schedulers of these optimizers."""
     source = everywhere or found
     optimizers = set(map(id, found.optimizers.values()))
-    schedulers = {k: v for k, v in source.schedulers.items() if id(v.optimizer) in optimizers}
+    schedulers = {
+        k: v
+        for k, v in source.schedulers.items()
+        if id(getattr(v, "optimizer", None)) in optimizers
+    }
     trained = {
         id(parameter)
         for optimizer in found.optimizers.values()

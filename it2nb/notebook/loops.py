@@ -26,6 +26,11 @@ class LoopProbe:
     def __init__(self) -> None:
         self._by_thread: dict[int, Loops] = {}
 
+    def __reduce__(self) -> str:
+        # A function that goes to another process takes its globals along: there, the one of
+        # that process stands in.
+        return "probe"
+
     def enter(self, loops: Loops) -> None:
         """The calling thread runs loops of this run from now on."""
         self._by_thread[threading.get_ident()] = loops
@@ -267,7 +272,7 @@ class _Wrapper(ast.NodeTransformer):
         self._function = 0
 
     def _visit_function(self, node: ast.AST) -> ast.AST:
-        if not self._in_functions:
+        if not self._in_functions or getattr(node, "decorator_list", None):
             return node
         depth, self._depth = self._depth, 0
         self._function += 1
@@ -326,8 +331,15 @@ class _Wrapper(ast.NodeTransformer):
         self._depth -= 1
 
 
-def wrap(tree: ast.Module) -> tuple[ast.Module, int]:
-    """Wrap the loops of a cell, in place; those in its functions when it has no other.
+def wrap(tree: ast.Module, *, in_functions: bool = True) -> tuple[ast.Module, int]:
+    """Wrap the loops of a cell, in place.
+
+    Parameters
+    ----------
+    tree : ast.Module
+    in_functions : bool
+        Whether to wrap those of its functions when it has no other. Decorated functions are
+        left alone: a compiler may read them.
 
     Returns
     -------
@@ -337,7 +349,7 @@ def wrap(tree: ast.Module) -> tuple[ast.Module, int]:
     """
     wrapper = _Wrapper(in_functions=False)
     tree = wrapper.visit(tree)
-    if not wrapper.found:
+    if not wrapper.found and in_functions:
         wrapper = _Wrapper(in_functions=True)
         tree = wrapper.visit(tree)
     return ast.fix_missing_locations(tree), wrapper.found

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import atexit
-import contextvars
 import importlib
-import inspect
 import os
-import sys
 import threading
-from dataclasses import replace
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -18,24 +13,19 @@ from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_
 
 from it2nb.core.errors import It2nbError
 from it2nb.core.faults import guard
-from it2nb.core.recording import cell_row
-from it2nb.core.replay import replay
-from it2nb.core.session import Session
 from it2nb.core.wire import ActionResult
-from it2nb.notebook.cell import Cell, compile_cell
-from it2nb.notebook.commands import CellOptions, parse_cell, parse_line
+from it2nb.notebook.cell import compile_cell
+from it2nb.notebook.commands import parse_cell, parse_line
 from it2nb.notebook.completion import complete
-from it2nb.notebook.control_points import own_session
-from it2nb.notebook.loops import wrap
-from it2nb.notebook.names import names_of, reach
+from it2nb.notebook.inline import run_inline
 from it2nb.notebook.options import usage
 from it2nb.notebook.output import CellOutput
+from it2nb.notebook.plan import plan_of
 from it2nb.notebook.rebinding import RebindingWatch
-from it2nb.notebook.runner import Run, running
+from it2nb.notebook.runner import running
+from it2nb.notebook.starting import start
 from it2nb.notebook.verbs import run_command
-from it2nb.notebook.wiring import Wiring
 from it2nb.notebook.words import CommandError
-from it2nb.session import TrainingSession
 
 #: At the end of the process a run gets this long to reach its next control point, seconds.
 #: A server kills a kernel that takes longer than 2.5 to end.
@@ -70,25 +60,15 @@ class It2Magics(Magics):
         if options.help:
             print(usage())
             return
-        header = f"%%it2 {line}".rstrip()
         if os.environ.get("IT2NB_OFF") == "1":
+            header = f"%%it2 {line}".rstrip()
             run_inline(shell, compile_cell(shell, header, cell, raw=self._raw))
             return
-        loops_found = 0
-
-        def rewrite(tree: Any) -> Any:
-            nonlocal loops_found
-            tree, loops_found = wrap(tree)
-            return tree
-
-        compiled = compile_cell(shell, header, cell, raw=self._raw, rewrite=rewrite)
         output = CellOutput(shell)
         waits = options.wait if options.wait is not None else not output.allows_stdin
         try:
-            run = running.begin(
-                shell.user_ns,
-                lambda: self._make(compiled, options, output, loops_found, waits, line.strip()),
-            )
+            plan = plan_of(shell, line.strip(), options, cell, self._raw)
+            run = start(shell, plan, output, waits=waits)
         except It2nbError as err:
             raise Refused(str(err)) from None
         self.rebinding.follow(run.session, run.wiring.bound_names)
@@ -97,36 +77,6 @@ class It2Magics(Magics):
                 run.session.wait()
             finally:
                 run.cell_waits = False
-
-    def _make(
-        self,
-        cell: Cell,
-        options: CellOptions,
-        output: CellOutput,
-        loops_found: int,
-        waits: bool,
-        line: str,
-    ) -> Run:
-        shell: Any = self.shell
-        if options.session is None:
-            names = reach(names_of(cell.code, cell.last), shell.user_ns)
-            options = replace(options, session=own_session(names, shell.user_ns))
-        again = None if options.replay is None else replay(options.replay)
-        if again is not None:
-            again.check(cell.text, go_on=options.go_on)
-        session = _session(options, shell.user_ns, cell)
-        if again is not None:
-            again.attach(session, go_on=options.go_on)
-        wiring = Wiring(session, cell, options, shell.user_ns, loops_found)
-        session.emit("source_cell", cell_row(cell.text, line, wiring.at))
-        wiring.check()
-        wiring.connect()
-        run = Run(shell, cell, session, wiring, output, heartbeat=options.heartbeat)
-        run.cell_waits = waits
-        if options.panel:
-            with guard("showing the panel", session.report):
-                _show_panel(session)
-        return run
 
     # --- the line ---------------------------------------------------------------------------
 
@@ -162,88 +112,6 @@ def _understood(parse: Any, line: str) -> Any:
     except CommandError as err:
         # A usage error shows one line, not a traceback through us.
         raise UsageError(str(err)) from None
-
-
-def _session(options: CellOptions, namespace: dict[str, Any], cell: Cell) -> Session:
-    """Make the run's session, or take the user's."""
-    if options.session is not None:
-        session = namespace.get(options.session)
-        if not isinstance(session, Session):
-            what = "there is no such variable" if session is None else f"it is a {type(session)}"
-            raise It2nbError(f"--session {options.session}: {what}; give a TrainingSession")
-        if session.is_ended:
-            raise It2nbError(
-                f"--session {options.session}: {session.run_id} is over ({session.status}); a "
-                f"session is one run, so make a new one in this cell's place"
-            )
-        if options.evaluate is None and options.title:
-            session.title = options.title
-        session.watch.extend(each.name for each in options.watch if each.name not in session.watch)
-    else:
-        directory = options.directory or "it2runs"
-        session = TrainingSession(
-            options.goal,
-            directory=None if directory == "none" else directory,
-            title=options.title,
-            watch=[each.name for each in options.watch],
-            seed=options.seed,
-        )
-    if options.steps is not None:
-        session.total_steps = options.steps
-    if options.seed is not None:
-        session.seed = options.seed
-    session.source_cell = cell.text
-    return session
-
-
-def _show_panel(session: Session) -> None:
-    from IPython.display import display
-
-    from it2nb.notebook.panel import Panel
-
-    display(Panel(session))
-
-
-def run_inline(shell: Any, cell: Cell) -> None:
-    """Run a cell in its place, as if there were no magic (``IT2NB_OFF=1``)."""
-    space = shell.user_ns
-
-    async def whole(body: Any) -> Any:
-        await body
-        if cell.last is None:
-            return None
-        value = eval(cell.last, shell.user_global_ns, space)
-        return await value if cell.last.co_flags & inspect.CO_COROUTINE else value
-
-    value = eval(cell.code, shell.user_global_ns, space)
-    if inspect.iscoroutine(value):
-        value = _on_a_loop(whole(value))
-    elif cell.last is not None:
-        value = eval(cell.last, shell.user_global_ns, space)
-        if cell.last.co_flags & inspect.CO_COROUTINE:
-            value = _on_a_loop(value)
-    if value is not None:
-        sys.displayhook(value)
-
-
-def _on_a_loop(coroutine: Any) -> Any:
-    """Run a coroutine to its end beside the kernel's own loop, which is busy with this cell."""
-    kept: list[Any] = []
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            kept.append(asyncio.run(coroutine))
-        # Handed to the cell as it is.
-        except BaseException as err:  # noqa: BLE001
-            failed.append(err)
-
-    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,))
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return kept[0]
 
 
 _loaded: dict[int, It2Magics] = {}

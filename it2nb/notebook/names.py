@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dis
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 _READS = frozenset({"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS"})
@@ -90,11 +91,17 @@ def _inner(code: CodeType) -> Iterator[CodeType]:
 
 def _functions(value: Any, namespace: Mapping[str, Any]) -> Iterator[FunctionType]:
     """Yield the functions behind a value that were defined in this namespace."""
-    candidates: list[Any] = [value, getattr(value, "__wrapped__", None)]
+    # No getattr on what may be anything: a lazy module imports half the world at that.
+    candidates: list[Any] = [value]
+    if isinstance(value, FunctionType):
+        candidates.append(vars(value).get("__wrapped__"))
+    elif isinstance(value, functools.partial):
+        candidates.append(value.func)
     kind = value if isinstance(value, type) else type(value)
     if kind.__module__ == namespace.get("__name__"):
         candidates += vars(kind).values()
     for each in candidates:
-        function = getattr(each, "__func__", each)
-        if isinstance(function, FunctionType) and function.__globals__ is namespace:
-            yield function
+        if isinstance(each, (classmethod, staticmethod, MethodType)):
+            each = each.__func__
+        if isinstance(each, FunctionType) and each.__globals__ is namespace:
+            yield each

@@ -7,7 +7,6 @@ import contextlib
 import contextvars
 import inspect
 import threading
-from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
@@ -16,11 +15,11 @@ from it2nb.core.errors import It2nbError
 from it2nb.core.faults import guard
 from it2nb.core.session import Session
 from it2nb.notebook import modes
-from it2nb.notebook.cell import Cell
 from it2nb.notebook.failure import Failure, failure_of
 from it2nb.notebook.heartbeat import Heartbeat
 from it2nb.notebook.loops import PROBE, probe
 from it2nb.notebook.output import CellOutput, flush, inherited_context
+from it2nb.notebook.plan import Plan
 from it2nb.notebook.switching import switch_interval
 from it2nb.notebook.waiting import await_end, wait_for_end
 from it2nb.notebook.wiring import Wiring
@@ -32,13 +31,11 @@ class Run:
     Parameters
     ----------
     shell : InteractiveShell
-    cell : Cell
+    plan : Plan
     session : Session
     wiring : Wiring
     output : CellOutput
         Of the cell that starts it.
-    heartbeat : bool
-        Whether to keep the server from culling a silent kernel.
 
     Attributes
     ----------
@@ -47,22 +44,16 @@ class Run:
     """
 
     def __init__(
-        self,
-        shell: Any,
-        cell: Cell,
-        session: Session,
-        wiring: Wiring,
-        output: CellOutput,
-        *,
-        heartbeat: bool = True,
+        self, shell: Any, plan: Plan, session: Session, wiring: Wiring, output: CellOutput
     ) -> None:
         self.session = session
-        self.cell = cell
+        self.cell = plan.cell
         self.cell_waits = False
         self.wiring = wiring
         self._shell = shell
+        self._modes = plan.modes
         self._output = output
-        self._heartbeat = Heartbeat(output) if heartbeat else None
+        self._heartbeat = Heartbeat(output) if plan.options.heartbeat else None
         self._thread: threading.Thread | None = None
         kernel = output.kernel
         session.waiter = lambda of, timeout: wait_for_end(of, timeout, kernel)
@@ -75,20 +66,13 @@ class Run:
         return self._thread is not None and self._thread.is_alive() and not self.session.is_ended
 
     def start(self) -> None:
-        """Start the thread in the modes and the context of the calling cell; returns at once.
-
-        Raises
-        ------
-        InferenceMode
-            Nothing was started.
-        """
-        found = modes.capture()
+        """Start the thread in the context of the calling cell; returns at once."""
         context = contextvars.copy_context()
         self._shell.user_ns[PROBE] = probe
         self._shell.user_ns_hidden[PROBE] = probe
         self._thread = threading.Thread(
             target=context.run,
-            args=(self._run, found),
+            args=(self._run,),
             name=f"it2nb-{self.session.run_id}",
             # A loop that never ends must not keep the process from ending.
             daemon=True,
@@ -116,13 +100,13 @@ class Run:
 
     # --- on the training thread -------------------------------------------------------------
 
-    def _run(self, found: modes.ThreadModes) -> None:
+    def _run(self) -> None:
         with self._output.bound():
             status: RunStatus | None = None
             failure: Failure | None = None
             try:
                 with contextlib.ExitStack() as stack:
-                    self._enter(stack, found)
+                    self._enter(stack)
                     try:
                         self._execute()
                     finally:
@@ -137,7 +121,7 @@ class Run:
             # Nothing of ours is left in the process by now: whoever waits may begin the next run.
             self._end(status, failure)
 
-    def _enter(self, stack: contextlib.ExitStack, found: modes.ThreadModes) -> None:
+    def _enter(self, stack: contextlib.ExitStack) -> None:
         """Set up what holds while the cell runs."""
         session = self.session
         stack.enter_context(switch_interval)
@@ -147,7 +131,7 @@ class Run:
             stack.callback(self._heartbeat.stop)
         probe.enter(self.wiring.loops)
         stack.callback(probe.leave)
-        stack.enter_context(modes.entered(found))
+        stack.enter_context(modes.entered(self._modes))
         session.start()
         with guard("connecting to the loop", session.report):
             self.wiring.enter()
@@ -212,31 +196,26 @@ class Running:
     def __init__(self) -> None:
         self._runs: dict[int, Run] = {}
 
-    def of(self, namespace: dict[str, Any]) -> Run | None:
-        """Return the live run; None when there is none."""
-        run = self._runs.get(id(namespace))
-        return run if run is not None and run.lives else None
-
-    def begin(self, namespace: dict[str, Any], make: Callable[[], Run]) -> Run:
-        """Make and start a run.
+    def refuse_second(self, namespace: dict[str, Any]) -> None:
+        """Say that another run lives, where one does.
 
         Raises
         ------
-        It2nbError
-            While another one lives in the namespace.
+        RunInProgress
         """
-        live = self.of(namespace)
-        if live is not None:
+        live = self._runs.get(id(namespace))
+        if live is not None and live.lives:
             session = live.session
             raise RunInProgress(
                 f"{session.run_id} still runs in this namespace ({session.status}, step "
                 f"{session.step_count}), and two loops would overwrite each other's variables. "
                 f"%it2 wait waits for it, %it2 stop ends it"
             )
-        run = make()
-        run.start()
+
+    def begin(self, namespace: dict[str, Any], run: Run) -> None:
+        """Start a run; it is the namespace's own from here."""
         self._runs[id(namespace)] = run
-        return run
+        run.start()
 
     def all(self) -> list[Run]:
         """Return every run that lives."""

@@ -147,6 +147,11 @@ class Watcher:
 
     def _is_new(self, each: _Watched, value: Any) -> bool:
         each.found = True
+        if isinstance(value, Mapping):
+            # Compared by its numbers: what else it holds may be tensors, and is not kept.
+            numbers_in_it = _numbers(value)
+            before, each.seen = each.seen, numbers_in_it
+            return bool(before != numbers_in_it)
         version = getattr(value, "_version", -1) if _is_tensor(value) else -1
         seen = each.seen() if isinstance(each.seen, weakref.ref) else each.seen
         if seen is value and version == each.version:
@@ -163,9 +168,7 @@ class Watcher:
         if _is_tensor(value):
             self._take_tensor(each, value, values)
         elif isinstance(value, Mapping):
-            for key, inner in value.items():
-                if isinstance(key, str) and isinstance(inner, numbers.Real):
-                    values[f"{name}/{key}"] = float(inner)
+            values.update({f"{name}/{key}": number for key, number in _numbers(value).items()})
         elif isinstance(value, numbers.Real):
             values[name] = float(value)
         elif getattr(value, "size", None) == 1 and hasattr(value, "item"):
@@ -222,6 +225,18 @@ def _evaluate(each: _Watched, scope: Mapping[str, Any], local: Mapping[str, Any]
 def _read(frame: FrameType, each: _Watched) -> Any:
     with locals_of(frame) as local:
         return _evaluate(each, frame.f_globals, local)
+
+
+def _numbers(value: Mapping[Any, Any]) -> dict[str, float]:
+    return {
+        key: float(each.detach() if _is_tensor(each) else each)
+        for key, each in value.items()
+        if isinstance(key, str) and (isinstance(each, numbers.Real) or _is_cpu_scalar(each))
+    }
+
+
+def _is_cpu_scalar(value: Any) -> bool:
+    return _is_tensor(value) and value.numel() == 1 and value.device.type == "cpu"
 
 
 def _is_tensor(value: Any) -> bool:

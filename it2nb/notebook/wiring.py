@@ -5,24 +5,22 @@ from __future__ import annotations
 import inspect
 import random
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from it2nb.core.control import StopTraining
-from it2nb.core.errors import It2nbError, KnobError, near
+from it2nb.core.errors import It2nbError, KnobError
 from it2nb.core.faults import guard
 from it2nb.core.session import Session
 from it2nb.notebook.callers import locals_of, user_frames
-from it2nb.notebook.cell import Cell
-from it2nb.notebook.commands import CellOptions
-from it2nb.notebook.control_points import control_points
 from it2nb.notebook.discover import Found, find, is_there, of_optimizer, root_of, variable_knob
 from it2nb.notebook.imports import ImportWatch
 from it2nb.notebook.loops import Level, Loops
-from it2nb.notebook.names import Names, local_names, names_of, reach
+from it2nb.notebook.names import Names, reach
 from it2nb.notebook.options import KnobSpec
+from it2nb.notebook.plan import Plan
 from it2nb.notebook.watch import Watcher
 
 if TYPE_CHECKING:
@@ -39,7 +37,7 @@ class Evaluator:
     args: tuple[Any, ...] = ()
     keywords: dict[str, Any] = {}  # noqa: RUF012 - as a partial has it
 
-    def __init__(self, expression: str, namespace: MutableMapping[str, Any], session: Session):
+    def __init__(self, expression: str, namespace: dict[str, Any], session: Session):
         self._expression = expression
         self._code = compile(expression, f"<--evaluate {expression}>", "eval")
         self._namespace = namespace
@@ -48,7 +46,7 @@ class Evaluator:
     @property
     def func(self) -> Callable[..., Any]:
         """The function by now."""
-        found = eval(self._code, dict(self._namespace))
+        found = eval(self._code, self._namespace)
         if not callable(found):
             raise It2nbError(
                 f"--evaluate {self._expression} is a {type(found).__name__}, not a function"
@@ -77,33 +75,22 @@ class Wiring:
     Parameters
     ----------
     session : Session
-    cell : Cell
-    options : CellOptions
+    plan : Plan
     namespace : dict
         The user's globals.
-    loops_found : int
-        Outermost loops of the cell.
     """
 
-    def __init__(
-        self,
-        session: Session,
-        cell: Cell,
-        options: CellOptions,
-        namespace: MutableMapping[str, Any],
-        loops_found: int,
-    ) -> None:
+    def __init__(self, session: Session, plan: Plan, namespace: dict[str, Any]) -> None:
+        self.at = plan.at
         self._session = session
-        self._options = options
+        self._options = plan.options
         self._namespace = namespace
-        self._own = names_of(cell.code, cell.last)
-        self._binds_later = local_names(cell.code)
-        self.at = control_points(options, self.names(), loops_found, namespace)
+        self._own = plan.names
         self._late_knobs: list[KnobSpec] = []
         self._attachment: Attachment | None = None
         self._import_watch: ImportWatch | None = None
-        expected = self._binds_later | self.names().all
-        self._watcher = Watcher(options.watch, namespace, session, expected)
+        expected = plan.locals | self.names().all
+        self._watcher = Watcher(plan.options.watch, namespace, session, expected)
         self.loops = Loops(
             lambda: session.step_count,
             self._after_turn,
@@ -119,24 +106,6 @@ class Wiring:
         """Return the same with the knobs' variables among those that the run rebinds itself."""
         knobs = frozenset(root_of(spec.name) for spec in self._options.knobs)
         return self.names() | Names(binds=knobs)
-
-    def check(self) -> None:
-        """Refuse what can be seen to be wrong before anything runs.
-
-        Raises
-        ------
-        It2nbError
-        """
-        if self._options.evaluate is not None:
-            root = root_of(self._options.evaluate)
-            if root not in self._namespace and root not in self._binds_later:
-                known = [n for n, v in self._namespace.items() if callable(v) and n[0] != "_"]
-                raise It2nbError(
-                    f"--evaluate {self._options.evaluate}: there is no {root!r}{near(root, known)}"
-                )
-        for spec in self._options.knobs:
-            if is_there(spec, self._namespace) or root_of(spec.name) not in self._binds_later:
-                variable_knob(spec, self._namespace)
 
     def connect(self) -> None:
         """Register knobs, evaluation and what a save holds. Main thread, before the start."""

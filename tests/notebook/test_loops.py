@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import pickle
 from typing import Any
 
 import pytest
 
-from it2nb.notebook.loops import PROBE, Level, LoopProbe, Loops, wrap
+from it2nb.notebook.loops import PROBE, Level, LoopProbe, Loops, probe, wrap
 
 
 class Ran:
@@ -18,20 +19,20 @@ class Ran:
         self.steps = 0
         self.space: dict[str, Any] = {"run": self, **space}
         tree, self.found = wrap(ast.parse(source))
-        probe = LoopProbe()
+        mine = LoopProbe()
         self.loops = Loops(
             lambda: self.steps, self._turn, self.totals.append, one_step_a_turn=one_step_a_turn
         )
         self._counts = one_step_a_turn
-        self.space[PROBE] = probe
-        probe.enter(self.loops)
+        self.space[PROBE] = mine
+        mine.enter(self.loops)
         code = compile(tree, "cell", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
         try:
             result = eval(code, self.space)
             if result is not None:
                 asyncio.run(result)
         finally:
-            probe.leave()
+            mine.leave()
 
     def step(self) -> None:
         """What an optimizer does."""
@@ -242,3 +243,12 @@ def test_comprehensions_and_lambdas_stay_as_they_are() -> None:
 def test_what_is_not_iterable_raises_as_ever() -> None:
     with pytest.raises(TypeError, match="'int' object is not iterable"):
         Ran("for x in 5: pass")
+
+
+def test_decorated_functions_are_left_alone() -> None:
+    ran = Ran("def deco(f): return f\n@deco\ndef f():\n    for x in range(3): pass\nf()")
+    assert (ran.found, ran.turns) == (0, [])
+
+
+def test_a_function_of_a_cell_can_go_to_another_process() -> None:
+    assert pickle.loads(pickle.dumps(probe)) is probe

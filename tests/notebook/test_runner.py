@@ -129,10 +129,13 @@ def test_what_can_not_run_is_refused_at_once_c33(quiet: Kernel, body: str, said:
     ],
 )
 def test_wrong_options_are_refused_and_nothing_starts(quiet: Kernel, line: str, said: str) -> None:
-    runs = int(quiet.value("sum(each.started for each in it2nb.runs())"))
+    runs = quiet.value("it2nb.runs()")
+    files = sorted(quiet.folder.glob("it2runs/*"))
     cell = quiet.run(f"%%it2 --no-panel {line}\nfor _ in range(3): pass", fails=True)
     quiet.until(lambda: said in cell.text + cell.error, said)
-    assert int(quiet.value("sum(each.started for each in it2nb.runs())")) == runs
+    # No session and no file is left of it either.
+    assert quiet.value("it2nb.runs()") == runs
+    assert sorted(quiet.folder.glob("it2runs/*")) == files
 
 
 def test_at_loop_without_a_loop_says_what_to_do(quiet: Kernel) -> None:

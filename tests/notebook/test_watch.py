@@ -146,9 +146,16 @@ def test_nan_and_infinities_are_values() -> None:
     assert np.isnan(row["a"]) and row["b"] == -np.inf
 
 
-def test_a_dict_of_numbers_is_taken_key_by_key() -> None:
-    seen = Watched("logs").run("logs = {'loss': 1.0, 'text': 'x', 'acc': 0.5}\npoint()")
-    assert seen == [{"logs/loss": 1.0, "logs/acc": 0.5}]
+def test_a_dict_of_numbers_is_taken_key_by_key_when_it_changed() -> None:
+    seen = Watched("logs").run(
+        "logs = {'loss': torch.tensor(1.0, requires_grad=True), 'text': 'x', 'acc': 0.5}\n"
+        "point()\npoint()\nlogs['acc'] = 0.75\npoint()"
+    )
+    assert seen == [
+        {"logs/loss": 1.0, "logs/acc": 0.5},
+        {},
+        {"logs/loss": 1.0, "logs/acc": 0.75},
+    ]
 
 
 @pytest.mark.parametrize(
