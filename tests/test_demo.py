@@ -20,7 +20,7 @@ from .conftest import ROOT
 def test_every_press_of_the_demo_does_what_it_should(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("IT2NB_SCALE", "0.2")
+    monkeypatch.setenv("IT2NB_SCALE", "0.05")
     out = tmp_path / "out"
     wrong = asyncio.run(demo.run(ROOT / "notebooks" / "01_quickstart.ipynb", out))
     assert wrong == []

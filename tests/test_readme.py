@@ -34,7 +34,9 @@ FOUND = """
 from pathlib import Path
 assert list(Path("it2runs").glob("*/journal.jsonl"))
 frame = session.journal.requests()
-print(frame[["type", "status"]].to_string())
+for run in it2nb.runs():
+    run.stop()
+    run.wait()
 """
 
 
