@@ -31,6 +31,7 @@ class CellOptions:
     go_on: bool = False
     steps_of: str | None = None
     snapshots: bool = True
+    modules: bool = False
     panel: bool = True
     heartbeat: bool = True
     directory: str | None = None

@@ -179,6 +179,7 @@ CELL_OPTIONS: tuple[Option, ...] = (
     Option("no-wait", "the cell returns at once, also in a headless run", into="wait",
            constant=False),
     Option("steps-of", "the optimizer whose steps count, where there are several", "NAME", bare),
+    Option("modules", "the settings of the model's layers (dropout, eps, momentum) as knobs"),
     Option(
         "no-snapshots",
         "keep no snapshots in memory; then there is no undo",

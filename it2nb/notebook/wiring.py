@@ -271,9 +271,22 @@ class Wiring:
             schedulers=list(found.schedulers.values()),
             scaler=scaler,
         )
+        if self._options.modules:
+            with guard("knobs of layers", session.report):
+                self._add_layer_knobs(found)
         for name, optimizer in found.optimizers.items():
             with guard(f"knobs of {name}", session.report):
                 add_optimizer_knobs(session, optimizer, name=name)
+
+    def _add_layer_knobs(self, found: Found) -> None:
+        from it2nb.pytorch.layer_settings import module_knobs
+        from it2nb.pytorch.modules import show_tree
+
+        for model in found.models.values():
+            for knob in module_knobs(model):
+                if knob.name not in self._session.knobs:
+                    self._session.add_knob(knob)
+        show_tree(self._session)
 
 
 def _freeze(knob: Any) -> None:

@@ -19,7 +19,7 @@ def test_every_option_is_understood() -> None:
     options = parse_cell(
         "--watch loss,acc --knob clip=0.1:10:log --evaluate fn --session s --steps 1_000 "
         "--at loop --name 'digits, again' --seed 7 --goal val_loss --dir runs --wait "
-        "--no-panel --no-heartbeat --steps-of opt_g --no-snapshots"
+        "--no-panel --no-heartbeat --steps-of opt_g --no-snapshots --modules"
     )
     assert options == CellOptions(
         watch=(Watch("loss", "loss"), Watch("acc", "acc")),
@@ -35,6 +35,7 @@ def test_every_option_is_understood() -> None:
         heartbeat=False,
         steps_of="opt_g",
         snapshots=False,
+        modules=True,
         directory="runs",
         goal="val_loss",
     )

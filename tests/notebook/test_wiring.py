@@ -330,3 +330,13 @@ def test_two_optimizers_are_knobs_under_their_names(cells: Cells) -> None:
     cells("go.set()")
     assert session.wait(LIMIT_S) == "finished"
     assert session.step_count == 10
+
+
+def test_settings_of_layers_are_knobs_where_one_asks_for_them(cells: Cells) -> None:
+    session = held(cells, "--modules")
+    assert session.knobs["1.p"].value == 0.5
+    handle = session.submit({"type": "set_knob", "payload": {"name": "1.p", "value": 0.25}})
+    cells("go.set()")
+    assert session.wait(LIMIT_S) == "finished"
+    assert (handle.result().status, cells("model[1].p")) == ("applied", 0.25)
+    assert session.model_tree is not None
