@@ -93,6 +93,11 @@ export class Channel {
     return id;
   }
 
+  /** Approve or refuse a request that waits for a person. */
+  answer(id: string, approve: boolean): void {
+    this.#port.send({ v: 2, kind: "answer", client: this.client, id, approve });
+  }
+
   watch(names: string[]): void {
     this.#watch = names;
     this.dispatch({ kind: "watched", names });

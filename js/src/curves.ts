@@ -16,6 +16,7 @@ const SAVED_MS = 150;
 const MOST_DEBT_MS = 100;
 /** Between two drawings of a plot by Plotly because its curve has grown, as a multiple of one. */
 const REST = 50;
+const LONGEST_REST_MS = 3_000;
 /** Between two rounds. */
 const ROUND_MS = 180;
 const POINTS = 2_000;
@@ -366,6 +367,7 @@ class Plot {
   #width = 0;
   #figure: Figure | null = null;
   #points = 0;
+  #restMs = 0;
   #restUntil = 0;
 
   constructor(
@@ -405,13 +407,14 @@ class Plot {
     const lines = this.zoomed ?? series.lines(this.name);
     if (this.#stroke(lines, store, look)) return;
     const width = this.#div.clientWidth;
-    this.#figure = figureOf(lines, store, look, this.colors, width);
+    this.#figure = figureOf(lines, store, look, this.colors, width, this.#restMs);
     const { data, layout, config } = this.#figure;
     this.#points = lines.reduce((sum, line) => sum + line.steps.length, 0);
     const began = performance.now();
     plotly.react(this.#div, data, layout, config);
     const now = performance.now();
-    this.#restUntil = now + REST * (now - began);
+    this.#restMs = Math.min(LONGEST_REST_MS, REST * (now - began));
+    this.#restUntil = now + this.#restMs;
     if (!this.#wired) this.#wire();
   }
 

@@ -83,10 +83,11 @@ export function figureOf(
   look: Look,
   colors: Colors,
   width: number,
+  restMs = 0,
 ): Figure {
   const data = strokesOf(lines, store, look, colors);
   const strokes = data.length;
-  const frame = frameOf(data, look.log, look.zoom, !isOver(store));
+  const frame = frameOf(data, look.log, look.zoom, growthOf(store, look, restMs));
   const odd: { x: number[]; y: number[]; text: string[] } = { x: [], y: [], text: [] };
   for (const line of lines) collectOdd(line, look, odd);
   if (odd.x.length > 0) {
@@ -109,6 +110,13 @@ export function figureOf(
   if (marks.length > 0) data.push(markTrace(marks, look, colors));
   const layout = layoutOf(marks, frame, look, colors, width);
   return { data, strokes, layout, config: CONFIG, frame };
+}
+
+/** What a curve gains in this time, on the x axis; null when the run is over. */
+function growthOf(store: Pick<Store, "head">, look: Look, restMs: number): number | null {
+  if (isOver(store)) return null;
+  const seconds = store.head.status === "running" ? restMs / 1_000 : 0;
+  return look.axis === "step" ? seconds * (store.head.steps_per_s ?? 0) : seconds;
 }
 
 function tracesOf(line: Line, live: boolean, look: Look, colors: Colors): Trace[] {

@@ -1,6 +1,7 @@
 /** One session a page, any number of views of it. */
 
 import { Actions } from "./actions";
+import { Approvals } from "./approvals";
 import { Channel } from "./channel";
 import type { Plotly } from "./chart";
 import { Curves } from "./curves";
@@ -157,6 +158,7 @@ class View {
   #root: HTMLElement;
   #status: Status;
   #actions: Actions;
+  #approvals: Approvals;
   #knobs: Knobs;
   #journal: JournalView;
   #live = false;
@@ -167,6 +169,7 @@ class View {
     addStyles(parent);
     this.#status = new Status((fault) => channel.dispatch({ kind: "dismissed", fault }));
     this.#actions = new Actions((type, payload) => channel.submit(type, payload), signal);
+    this.#approvals = new Approvals((id, approve) => channel.answer(id, approve));
     this.#knobs = new Knobs(
       (name, value) => channel.submit("set_knob", { name, value }),
       (name, mode) => channel.submit("set_mode", { name, mode }),
@@ -211,6 +214,7 @@ class View {
     setAttribute(this.#root, "data-status", store.head.status);
     setAttribute(this.#root, "data-stale", store.synced ? null : "");
     this.#status.update(store, now);
+    this.#approvals.update(store);
     const last = this.#last;
     this.#last = store;
     // Most batches bring numbers alone; waiting requests are told by the time that passes.
@@ -244,9 +248,11 @@ class View {
       this.#status.progress,
       this.#actions.drawer,
       this.#actions.said,
+      this.#approvals.element,
       this.#status.notices,
       main,
       this.#journal.element,
+      this.#approvals.rules,
     );
   }
 

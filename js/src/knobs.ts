@@ -9,6 +9,8 @@ import { knobSaid, knobTitle, type Said } from "./words";
 
 /** Key presses on a slider are one gesture until they rest for this long. */
 const KEY_REST_MS = 350;
+/** Characters that the number field has room for. */
+const FITS = 10;
 
 export type SetKnob = (name: string, value: Json, mode?: string) => void;
 
@@ -138,18 +140,18 @@ class KnobRow {
         "aria-label": `${view.name}: mode`,
         on: { change: () => this.#pickMode() },
       });
-      name.append(this.#mode);
     }
     this.#editor = editorFor(view, {
       commit: (value) => this.#commit(value),
-      refuse: (text, why) => this.#refuse(text, why),
+      refuse: (asked, why) => this.#refuse(asked, why),
       edited: () => this.#edited(),
     });
     const row = h("div", { class: "it2-row", "data-kind": this.#editor.kind }, name);
     row.append(...this.#editor.elements);
     show(this.#confirm, false);
     this.element = h("div", { class: "it2-knob", "data-knob": view.name }, row);
-    this.element.append(this.#members, this.#confirm, this.#said);
+    const texts = h("div", { class: "it2-texts" }, this.#members, this.#confirm, this.#said);
+    this.element.append(h("div", { class: "it2-told" }, this.#mode, texts));
   }
 
   update(view: KnobView, ask: Ask | null, context: Context): void {
@@ -246,14 +248,14 @@ class KnobRow {
     yes.focus();
   }
 
-  /** Text that is no value: it goes to the kernel as it is, which refuses it and writes it down. */
-  #refuse(text: string, why: string): void {
+  /** What is no value: it goes to the kernel as it is, which refuses it and writes it down. */
+  #refuse(asked: Json, why: string): void {
     this.#localSaid = {
       tone: "no",
-      text: `asked ${JSON.stringify(text)}, rejected: ${why}; still ${valueText(this.#view.value)}`,
+      text: `asked ${valueText(asked)}, rejected: ${why}; still ${valueText(this.#view.value)}`,
     };
     this.#updateSaid(null);
-    this.set(this.#view.name, text);
+    this.set(this.#view.name, asked);
   }
 }
 
@@ -267,7 +269,7 @@ const MODES: { [mode: string]: string } = {
 
 interface Hands {
   commit(value: Json): void;
-  refuse(text: string, why: string): void;
+  refuse(asked: Json, why: string): void;
   edited(): void;
 }
 
@@ -383,6 +385,8 @@ function numberEditor(first: KnobView, dtype: "float" | "int", hands: Hands): Ed
     spellcheck: "false",
     "aria-label": `${first.name}: value`,
   });
+  const cover = h("span", { class: "it2-cover", "aria-hidden": "true" });
+  const box = h("div", { class: "it2-number-box" }, field, cover);
   let view = first;
   let track: Track | null = null;
   /** A pointer holds the thumb, or keys move it: nothing from the kernel moves it meanwhile. */
@@ -395,15 +399,27 @@ function numberEditor(first: KnobView, dtype: "float" | "int", hands: Hands): Ed
    * taken for a part of what the hand types next, "0.0029" and "2e-3" for 0.00292e-3.
    */
   let aiming = false;
+  let refused = false;
   let asked: Ask | null = null;
 
+  const write = (number: number | null) => {
+    field.value = number === null ? "" : exact(number);
+    // The field holds the exact value; at rest a long one is covered by a short form.
+    const long = number !== null && field.value.length > FITS;
+    setText(cover, long ? short(number) : "");
+    setAttribute(field, "data-long", long ? "" : null);
+    setAttribute(box, "title", long ? field.value : null);
+  };
   const showValue = (value: Json) => {
     const number = typeof value === "number" ? value : null;
-    field.value = number === null ? "" : exact(number);
+    write(number);
     if (track !== null && number !== null) slider.value = String(track.tickOf(number));
     setAttribute(slider, "aria-valuetext", number === null ? "no number" : spoken(view, number));
   };
-  const valid = (good: boolean) => setAttribute(field, "aria-invalid", good ? null : "true");
+  const valid = (good: boolean) => {
+    refused = !good;
+    setAttribute(field, "aria-invalid", good ? null : "true");
+  };
   const release = () => {
     clearTimeout(keyTimer);
     held = false;
@@ -420,7 +436,7 @@ function numberEditor(first: KnobView, dtype: "float" | "int", hands: Hands): Ed
     hands.edited();
     if (track === null) return;
     const value = track.valueAt(Number(slider.value));
-    field.value = exact(value);
+    write(value);
     setAttribute(slider, "aria-valuetext", spoken(view, value));
   });
   slider.addEventListener("change", () => {
@@ -454,6 +470,8 @@ function numberEditor(first: KnobView, dtype: "float" | "int", hands: Hands): Ed
   field.addEventListener("blur", () => (aiming = false));
   field.addEventListener("input", () => {
     typing = true;
+    setText(cover, "");
+    setAttribute(field, "data-long", null);
     hands.edited();
     valid(parseNumber(field.value, dtype).ok);
   });
@@ -470,7 +488,7 @@ function numberEditor(first: KnobView, dtype: "float" | "int", hands: Hands): Ed
     } else {
       showValue(view.value);
       valid(false);
-      hands.refuse(text, parsed.why);
+      hands.refuse(parsed.value ?? text, parsed.why);
     }
   };
   field.addEventListener("change", enter);
@@ -485,7 +503,7 @@ function numberEditor(first: KnobView, dtype: "float" | "int", hands: Hands): Ed
   });
   return {
     kind: "number",
-    elements: [slider, field],
+    elements: [slider, box],
     update(now, ask) {
       const bounds = track === null || now.min !== view.min || now.max !== view.max;
       view = now;
@@ -496,7 +514,8 @@ function numberEditor(first: KnobView, dtype: "float" | "int", hands: Hands): Ed
         if (track !== null) slider.max = String(track.ticks);
       }
       if (held || typing || aiming) return;
-      showValue(ask !== null && typeof ask.requested === "number" ? ask.requested : now.value);
+      const waits = ask !== null && typeof ask.requested === "number" && !refused;
+      showValue(waits ? (ask as Ask).requested : now.value);
     },
     revert(now) {
       held = false;
@@ -508,6 +527,11 @@ function numberEditor(first: KnobView, dtype: "float" | "int", hands: Hands): Ed
       enableInput(field, enabled, why);
     },
   };
+}
+
+/** Six digits: what fits into the field. */
+function short(value: number): string {
+  return exact(Number(value.toPrecision(6)));
 }
 
 function spoken(view: KnobView, value: number): string {

@@ -2,7 +2,8 @@
 
 import type { Json, Latest } from "./wire";
 
-export type Parsed = { ok: true; value: number } | { ok: false; why: string };
+/** A number that does not fit the type keeps its `value`: it is asked for as what it is. */
+export type Parsed = { ok: true; value: number } | { ok: false; why: string; value?: number };
 
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 
@@ -13,7 +14,7 @@ export function parseNumber(text: string, dtype: "float" | "int"): Parsed {
   const value = Number(trimmed);
   if (!Number.isFinite(value)) return { ok: false, why: "too large for a number" };
   if (dtype === "int") {
-    if (!Number.isInteger(value)) return { ok: false, why: "not a whole number" };
+    if (!Number.isInteger(value)) return { ok: false, why: "not a whole number", value };
     if (!Number.isSafeInteger(value)) return { ok: false, why: "too large to be exact" };
   }
   return { ok: true, value };

@@ -42,6 +42,8 @@ export interface Store {
   actions: ActionSchema[];
   branches: Branch[];
   waiting: Waiting[];
+  /** The rules in force, a sentence each. */
+  policy: string[];
   /** Metrics whose curves are shown. */
   watch: string[];
   /** Oldest first, by seq, without a gap in what was sent. */
@@ -94,6 +96,7 @@ export const EMPTY: Store = {
   actions: [],
   branches: [],
   waiting: [],
+  policy: [],
   watch: [],
   rows: [],
   marks: [],
@@ -182,6 +185,7 @@ function snapshot(store: Store, message: Snapshot): Store {
       actions: state.actions,
       branches: state.branches,
       waiting: state.waiting,
+      policy: sentences(state.policy),
       watch: message.watch,
       rows,
       marks: message.marks.slice(-MOST_MARKS),
@@ -193,6 +197,11 @@ function snapshot(store: Store, message: Snapshot): Store {
     rows,
     message.received,
   );
+}
+
+function sentences(policy: { [key: string]: Json }): string[] {
+  const said = policy.said;
+  return Array.isArray(said) ? said.filter((each) => typeof each === "string") : [];
 }
 
 function batch(store: Store, message: Batch): Store {
@@ -209,6 +218,7 @@ function batch(store: Store, message: Batch): Store {
   if (message.actions !== null) next.actions = message.actions;
   if (message.branches !== null) next.branches = message.branches;
   if (message.waiting !== null) next.waiting = message.waiting;
+  if (message.policy !== null) next.policy = message.policy;
   if (message.rows.length > 0) next.rows = mergeRows(next.rows, message.rows);
   if (message.marks.length > 0) next.marks = mergeMarks(next.marks, message.marks);
   if (message.faults.length > 0) {

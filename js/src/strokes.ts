@@ -14,7 +14,8 @@ export interface Frame {
 /** Room that Plotly leaves around the plot, pixels. */
 export const MARGIN = { l: 46, r: 8, t: 14, b: 20 };
 /** Room ahead of a curve's end and above and below it, as a share of what is there. */
-const AHEAD = 0.1;
+const AHEAD = 0.06;
+const MOST_AHEAD = 0.5;
 const AROUND = 0.07;
 
 interface Columns {
@@ -22,12 +23,15 @@ interface Columns {
   y: readonly (number | null)[];
 }
 
-/** Axes around these columns, with room for what comes; `zoom` fixes the x axis. */
+/**
+ * Axes around these columns, with room for what comes; `zoom` fixes the x axis. `growth` is what
+ * the curve gains until the next drawing, in units of the x axis; null when it is over.
+ */
 export function frameOf(
   columns: readonly Columns[],
   log: boolean,
   zoom: readonly [number, number] | null,
-  growing: boolean,
+  growth: number | null,
 ): Frame {
   let [x0, x1, y0, y1] = [Infinity, -Infinity, Infinity, -Infinity];
   for (const { x, y } of columns) {
@@ -47,10 +51,14 @@ export function frameOf(
   // Half of each first: the distance of two huge values may be infinite.
   const pad = AROUND * (y1 / 2 - y0 / 2) * 2 || Math.abs(y0) * 0.1 || 0.5;
   return {
-    x: zoom === null ? [x0, x1 + (growing ? AHEAD * (x1 - x0) : 0)] : [zoom[0], zoom[1]],
+    x: zoom === null ? [x0, x1 + ahead(x1 - x0, growth)] : [zoom[0], zoom[1]],
     y: [finite(y0 - pad), finite(y1 + pad)],
     log,
   };
+}
+
+function ahead(span: number, growth: number | null): number {
+  return growth === null ? 0 : Math.min(MOST_AHEAD * span, Math.max(AHEAD * span, growth));
 }
 
 /** Whether these columns lie inside of the axes. */

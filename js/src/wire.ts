@@ -32,6 +32,14 @@ export interface ActionSchema {
   reason: string | null;
 }
 
+export interface Answer {
+  v: 2;
+  client: string;
+  kind: "answer";
+  id: string;
+  approve: boolean;
+}
+
 export interface Asset {
   v: 2;
   n: number;
@@ -57,6 +65,7 @@ export interface Batch {
   actions: ActionSchema[] | null;
   branches: Branch[] | null;
   waiting: Waiting[] | null;
+  policy: string[] | null;
   rows: Row[];
   marks: Mark[];
   curves: Curve[];
@@ -315,6 +324,6 @@ export interface WindowView {
   curves: Curve[];
 }
 
-export type PanelRequest = Hello | Bye | Ack | Watch | WindowAsk | Submit | RowsAsk | AssetAsk;
+export type PanelRequest = Hello | Bye | Ack | Watch | WindowAsk | Submit | Answer | RowsAsk | AssetAsk;
 
 export type PanelMessage = Snapshot | Batch | Heartbeat | WindowView | Rows | Asset;

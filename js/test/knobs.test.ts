@@ -112,6 +112,22 @@ test("a field with a hand in it keeps its text until the hand is gone", () => {
   expect(field.value).toBe("0.0019");
 });
 
+test("a number that does not fit is asked for as a number", () => {
+  type("accumulate", "2.5");
+  enter("accumulate");
+  expect(sent).toEqual([["accumulate", 2.5]]);
+  expect(input("accumulate", "text").value).toBe("4");
+  expect(said("accumulate")).toBe("asked 2.5, rejected: not a whole number; still 4");
+});
+
+test("a long number is held exactly and covered by a short one", () => {
+  tell("lr", { value: 2.9740504912e-5 });
+  expect(input("lr", "text").value).toBe("2.9740504912e-5");
+  expect(row("lr").querySelector(".it2-cover")?.textContent).toBe("2.97405e-5");
+  tell("lr", { value: 3e-5 });
+  expect(row("lr").querySelector(".it2-cover")?.textContent).toBe("");
+});
+
 test("a drag is one request, of its last value; echoes don't move the thumb", () => {
   const slider = input("lr", "range");
   slider.dispatchEvent(new Event("pointerdown"));
