@@ -24,6 +24,7 @@ REQUESTS = (
     wire_panel.Watch,
     wire_panel.WindowAsk,
     wire_panel.Submit,
+    wire_panel.Answer,
     wire_panel.RowsAsk,
     wire_panel.AssetAsk,
 )

@@ -53,6 +53,26 @@ class Rule:
     cooldown: int | None = None
     limits_for: frozenset[str] = frozenset(SOURCES)
 
+    def sentences(self) -> list[str]:
+        """What is set, to be read after the name that it is set for."""
+        said = []
+        if self.locked_for:
+            who = "" if self.locked_for == set(SOURCES) else f" for {_listed(self.locked_for)}"
+            until = f" until step {self.locked_until}" if self.locked_until is not None else ""
+            why = f" ({self.lock_reason})" if self.lock_reason else ""
+            said.append(f"is locked{who}{until}{why}")
+        if self.hidden:
+            said.append("is hidden: only Python may use it")
+        if self.confirm:
+            said.append("is asked about before it is sent")
+        if self.approval_for:
+            said.append(f"needs a person's approval when {_listed(self.approval_for)} asks")
+        if self.max_change is not None:
+            said.append(f"may change by a factor of {self.max_change:g} at most")
+        if self.cooldown is not None:
+            said.append(f"may change once in {self.cooldown} steps")
+        return said
+
     def describe(self) -> dict[str, Any]:
         """What is set, as JSON."""
         said: dict[str, Any] = {}
@@ -349,7 +369,29 @@ class Policy:
             "spent": {s: each.describe() for s, each in list(self._spent.items())},
             "approval_timeout_s": self.approval_timeout_s,
             "human_lock": self.human_lock,
+            "said": self.sentences(),
         }
+
+    def sentences(self) -> list[str]:
+        """The rules in force, one sentence each, for people. Any thread."""
+        said = [
+            f"{source} may not use {', '.join(sorted(names))}"
+            for source, names in self._forbidden.items()
+            if names
+        ]
+        for name, rule in list(self._rules.items()):
+            said += [f"{name} {each}" for each in rule.sentences()]
+        for source, budget in list(self._budgets.items()):
+            limits = ", ".join(f"{limit:g} {what}" for what, limit in budget.describe().items())
+            said.append(f"{source} may use up {limits}")
+        if self.human_lock:
+            until = "" if self.human_lock is True else f" for {self.human_lock} steps"
+            said.append(f"a person's change locks its knob against controllers{until}")
+        return said
+
+
+def _listed(sources: Iterable[str]) -> str:
+    return ", ".join(sorted(sources))
 
 
 def overlap(one: str, other: str) -> bool:

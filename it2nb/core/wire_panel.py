@@ -97,6 +97,14 @@ class Submit(FromPanel):
     action: Action
 
 
+class Answer(FromPanel):
+    """A person's word on a request that waits for it."""
+
+    kind: Literal["answer"] = "answer"
+    id: str = Field(max_length=128)
+    approve: bool
+
+
 class RowsAsk(FromPanel):
     """More rows of the journal, of these event types; answered with `Rows`."""
 
@@ -114,13 +122,13 @@ class AssetAsk(FromPanel):
 
 
 PanelRequest = Annotated[
-    Hello | Bye | Ack | Watch | WindowAsk | Submit | RowsAsk | AssetAsk,
+    Hello | Bye | Ack | Watch | WindowAsk | Submit | Answer | RowsAsk | AssetAsk,
     Field(discriminator="kind"),
 ]
 
-PANEL_REQUEST: TypeAdapter[Hello | Bye | Ack | Watch | WindowAsk | Submit | RowsAsk | AssetAsk] = (
-    TypeAdapter(PanelRequest)
-)
+PANEL_REQUEST: TypeAdapter[
+    Hello | Bye | Ack | Watch | WindowAsk | Submit | Answer | RowsAsk | AssetAsk
+] = TypeAdapter(PanelRequest)
 
 
 # ------------------------------------------------------------------------ kernel to browser
@@ -276,6 +284,7 @@ class Batch(ToPanel):
     actions: list[ActionSchema] | None = None
     branches: list[Branch] | None = None
     waiting: list[Waiting] | None = None
+    policy: list[str] | None = None
     rows: list[Row] = Field(default_factory=list)
     marks: list[Mark] = Field(default_factory=list)
     curves: list[Curve] = Field(default_factory=list)

@@ -16,6 +16,7 @@ from it2nb.core.faults import Fault, guard
 from it2nb.core.wire_panel import (
     PANEL_REQUEST,
     Ack,
+    Answer,
     AssetAsk,
     Bye,
     FromPanel,
@@ -104,6 +105,10 @@ class Bridge:
             if isinstance(request, Submit):
                 # At once, on this thread: the sender may be busy with a curve.
                 self._submitted.append(self._session.submit(request.action, source=self._source))
+            elif isinstance(request, Answer):
+                answer = self._session.approve if request.approve else self._session.refuse
+                if not answer(request.id, by=self._source):
+                    raise ValueError(f"no request {request.id} waits for approval any more")
             self._mail.append(request)
         self._sender.wake()
 

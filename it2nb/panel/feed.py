@@ -210,7 +210,11 @@ def _weighty(head: Head) -> Head:
 def _slim(state: State) -> State:
     """A state without what a panel does not show."""
     return state.model_copy(
-        update={"model_tree": None, "checkpoints": state.checkpoints[-20:], "policy": {}}
+        update={
+            "model_tree": None,
+            "checkpoints": state.checkpoints[-20:],
+            "policy": {"said": state.policy.get("said", [])},
+        }
     )
 
 
@@ -231,4 +235,7 @@ def _changes(before: State | None, state: State) -> dict[str, Any]:
         fields["branches"] = branches
     if before is None or before.waiting != state.waiting:
         fields["waiting"] = state.waiting
+    said = state.policy.get("said", [])
+    if before is None or before.policy.get("said", []) != said:
+        fields["policy"] = said
     return fields

@@ -93,7 +93,7 @@ export class Channel {
     return id;
   }
 
-  /** Approve or refuse a request that waits for a person. */
+  /** Let a request pass that waits for a person, or refuse it. */
   answer(id: string, approve: boolean): void {
     this.#port.send({ v: 2, kind: "answer", client: this.client, id, approve });
   }

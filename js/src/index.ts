@@ -9,6 +9,7 @@ import { h, setAttribute } from "./dom";
 import { JournalView } from "./journal";
 import { Knobs } from "./knobs";
 import type { Model, Port } from "./port";
+import { Rules } from "./rules";
 import { Series } from "./series";
 import { Status } from "./status";
 import { EMPTY, type Store } from "./store";
@@ -145,6 +146,11 @@ export class Session {
   }
 }
 
+const LATE_MS = 2_000;
+const LATE =
+  "Waiting for the kernel. When a cell is running, the panel comes when it ends; where no kernel " +
+  "is connected, the picture below shows the last state.";
+
 /**
  * Keys pressed in here are ours, not the notebook's. JupyterLab looks for it on the focused
  * element before it looks further out, so each one that gets the focus needs it.
@@ -158,9 +164,10 @@ class View {
   #root: HTMLElement;
   #status: Status;
   #actions: Actions;
-  #approvals: Approvals;
   #knobs: Knobs;
   #journal: JournalView;
+  #rules = new Rules();
+  #approvals: Approvals;
   #live = false;
   #last: Store | null = null;
 
@@ -169,7 +176,6 @@ class View {
     addStyles(parent);
     this.#status = new Status((fault) => channel.dispatch({ kind: "dismissed", fault }));
     this.#actions = new Actions((type, payload) => channel.submit(type, payload), signal);
-    this.#approvals = new Approvals((id, approve) => channel.answer(id, approve));
     this.#knobs = new Knobs(
       (name, value) => channel.submit("set_knob", { name, value }),
       (name, mode) => channel.submit("set_mode", { name, mode }),
@@ -190,7 +196,9 @@ class View {
       signal,
     );
     this.#journal = new JournalView(select, (types) => channel.rows(types), signal);
+    this.#approvals = new Approvals((id, approve) => channel.answer(id, approve));
     this.#root = this.#build();
+    this.#sayWhenLate(signal);
     // For whoever looks at a page from outside: tests, a console.
     Object.defineProperty(this.#root, "it2nb", { value: session });
     this.#root.addEventListener("keydown", (event) => this.#key(event), { signal });
@@ -214,7 +222,6 @@ class View {
     setAttribute(this.#root, "data-status", store.head.status);
     setAttribute(this.#root, "data-stale", store.synced ? null : "");
     this.#status.update(store, now);
-    this.#approvals.update(store);
     const last = this.#last;
     this.#last = store;
     // Most batches bring numbers alone; waiting requests are told by the time that passes.
@@ -227,6 +234,8 @@ class View {
       this.#actions.update(store, now);
       this.#knobs.update(store, now);
     }
+    this.#approvals.update(store.waiting);
+    this.#rules.update(store.policy);
     this.curves.update(store, changed);
     this.#journal.update(store.rows, store.marks, store.variable);
   }
@@ -252,8 +261,16 @@ class View {
       this.#status.notices,
       main,
       this.#journal.element,
-      this.#approvals.rules,
+      this.#rules.element,
     );
+  }
+
+  #sayWhenLate(signal: AbortSignal): void {
+    const late = setTimeout(() => {
+      const loading = this.#root.querySelector(".it2-loading");
+      if (loading !== null) loading.textContent = LATE;
+    }, LATE_MS);
+    signal.addEventListener("abort", () => clearTimeout(late), { once: true });
   }
 
   #key(event: KeyboardEvent): void {
