@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from it2nb.core.goals import AverageReward as AverageReward
     from it2nb.core.goals import Goal as Goal
     from it2nb.core.goals import ValidationLoss as ValidationLoss
+    from it2nb.core.guards import Divergence as Divergence
+    from it2nb.core.guards import NonFinite as NonFinite
+    from it2nb.core.guards import NonFiniteWeights as NonFiniteWeights
+    from it2nb.core.guards import Plateau as Plateau
+    from it2nb.core.guards import Spike as Spike
     from it2nb.core.knobs import Knob as Knob
     from it2nb.core.lifetime import current as current
     from it2nb.core.lifetime import runs as runs
@@ -46,13 +51,18 @@ _HOMES = {
     "AsyncClient": "it2nb.server.async_client",
     "AverageReward": "it2nb.core.goals",
     "Client": "it2nb.server.client",
+    "Divergence": "it2nb.core.guards",
     "Event": "it2nb.core.wire",
     "Goal": "it2nb.core.goals",
     "It2nbError": "it2nb.core.errors",
     "Knob": "it2nb.core.knobs",
+    "NonFinite": "it2nb.core.guards",
+    "NonFiniteWeights": "it2nb.core.guards",
     "Panel": "it2nb.notebook.panel",
+    "Plateau": "it2nb.core.guards",
     "Policy": "it2nb.core.policy",
     "Rejected": "it2nb.core.errors",
+    "Spike": "it2nb.core.guards",
     "StepControl": "it2nb.core.control",
     "StopTraining": "it2nb.core.control",
     "TrainingSession": "it2nb.session",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -102,7 +103,7 @@ class ActionSpec:
         if fault:
             reason = fault.error
         if self.args is not None:
-            args = self.args.model_json_schema()
+            args = _schema_of(self.args)
         else:
             keys = self.keys or ()
             args = {"type": "object", "properties": {key: {} for key in keys}}
@@ -116,6 +117,12 @@ class ActionSpec:
             enabled=reason is None,
             reason=reason,
         )
+
+
+@functools.lru_cache(maxsize=1_000)
+def _schema_of(args: type[BaseModel]) -> dict[str, Any]:
+    """Once a model: a state is asked for ten times a second."""
+    return args.model_json_schema()
 
 
 class ActionRegistry(Mapping[str, ActionSpec]):

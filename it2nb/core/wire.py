@@ -249,6 +249,18 @@ class ActionSchema(Message):
     enabled: bool = True
     reason: str | None = None
 
+    def as_tool(self) -> dict[str, Any]:
+        """Describe the action as a tool of a language model, in the chat-completions form."""
+        parameters = {"type": "object", "properties": {}, **self.args}
+        return {
+            "type": "function",
+            "function": {
+                "name": self.name,
+                "description": self.description,
+                "parameters": parameters,
+            },
+        }
+
 
 class Branch(Message):
     """One line of steps inside a round, forked by going back."""

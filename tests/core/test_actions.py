@@ -116,3 +116,13 @@ def test_an_availability_check_that_raises_disables_the_action_and_says_so() -> 
     schema = spec_from(typed, "typed", unavailable=check).schema()
     assert not schema.enabled
     assert schema.reason == "RuntimeError: lost"
+
+
+def test_an_action_describes_itself_as_a_tool_of_a_language_model() -> None:
+    tool = spec_from(typed, "typed").schema().as_tool()
+    assert tool["type"] == "function"
+    assert tool["function"]["name"] == "typed"
+    assert tool["function"]["parameters"]["required"] == ["n"]
+    assert spec_from(lambda: None, "bare").schema().as_tool()["function"]["parameters"] == {
+        "type": "object", "properties": {}, "additionalProperties": False, "title": "bare_args",
+    }  # fmt: skip
