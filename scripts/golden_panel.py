@@ -64,6 +64,7 @@ def requests() -> list[wire_panel.FromPanel]:
         wire_panel.Hello(client=CLIENT),
         wire_panel.Watch(client=CLIENT, names=["loss", "acc"]),
         wire_panel.Submit(client=CLIENT, action=action),
+        wire_panel.Answer(client=CLIENT, id="agent-0001", approve=True),
         wire_panel.WindowAsk(client=CLIENT, ask=1, names=["loss"], axis="step", lo=100, hi=200.5),
         wire_panel.RowsAsk(client=CLIENT, ask=2, types=["note"], limit=50),
         wire_panel.AssetAsk(client=CLIENT, name="chart.mjs"),
@@ -153,6 +154,16 @@ def _state() -> wire.State:
         metrics=head.metrics,
         watch=["loss", "acc"],
         stepper=head.stepper,
+        waiting=[
+            wire.Waiting(
+                id="agent-0001",
+                type="set_knob",
+                payload={"name": "lr", "value": 1e-5},
+                source="agent",
+                actor="llm",
+                reason="the loss has been flat for 300 steps",
+            )
+        ],
         branches=[wire.Branch(id=0)],
         journal_path="it2runs/20261129-141502-digits-cnn/journal.jsonl",
     )

@@ -1,73 +1,58 @@
-/** Requests that wait for a person, and the rules that made them wait. */
+/** Requests that wait for a person: what is asked, by whom, and the two answers. */
 
 import { h, show } from "./dom";
-import { valueText } from "./numbers";
-import type { Store } from "./store";
+import { exact, valueText } from "./numbers";
 import type { Json, Waiting } from "./wire";
 
 export class Approvals {
-  /** One line a request, with its two buttons. */
-  readonly element = h("div", {
-    class: "it2-approvals",
-    role: "group",
-    "aria-label": "Waiting for approval",
-  });
-  /** The rules, folded away. */
-  readonly rules = h("details", { class: "it2-rules" });
-
-  #list = h("ul");
-  #waiting: readonly Waiting[] | null = null;
-  #policy: readonly string[] | null = null;
+  readonly element = h("section", { class: "it2-approvals", "aria-label": "Waiting for approval" });
+  #shown = "";
 
   constructor(private readonly answer: (id: string, approve: boolean) => void) {
-    this.rules.append(h("summary", { text: "Policy" }), this.#list);
     show(this.element, false);
-    show(this.rules, false);
   }
 
-  update(store: Store): void {
-    if (store.waiting !== this.#waiting) {
-      this.#waiting = store.waiting;
-      this.element.replaceChildren(...store.waiting.map((each) => this.#line(each)));
-      show(this.element, store.waiting.length > 0);
-    }
-    if (store.policy !== this.#policy) {
-      this.#policy = store.policy;
-      this.#list.replaceChildren(...store.policy.map((text) => h("li", { text })));
-      show(this.rules, store.policy.length > 0);
-    }
+  update(waiting: readonly Waiting[]): void {
+    const key = JSON.stringify(waiting);
+    if (key === this.#shown) return;
+    this.#shown = key;
+    show(this.element, waiting.length > 0);
+    this.element.replaceChildren(...waiting.map((each) => this.#line(each)));
   }
 
   #line(waiting: Waiting): HTMLElement {
-    const what = wording(waiting);
-    const button = (text: string, approve: boolean): HTMLElement =>
-      h("button", {
-        type: "button",
-        text,
-        "aria-label": `${text}: ${what}`,
-        on: { click: () => this.answer(waiting.id, approve) },
-      });
-    return h(
-      "div",
-      { class: "it2-notice it2-wait" },
-      h("span", { class: "it2-grow", text: what, title: waiting.reason }),
-      button("Approve", true),
-      button("Refuse", false),
+    const who = [waiting.source, waiting.actor].filter(Boolean).join(" as ") || "somebody";
+    const asked = askedOf(waiting);
+    const line = h("div", { class: "it2-notice it2-wait" });
+    line.append(
+      h("span", { class: "it2-grow" }, `${who} asks: `, h("code", { text: asked })),
+      this.#button("Approve", "it2-primary", waiting, asked, true),
+      this.#button("Refuse", "it2-danger", waiting, asked, false),
     );
+    if (waiting.reason)
+      line.append(h("span", { class: "it2-faint it2-why", text: waiting.reason }));
+    return line;
+  }
+
+  #button(text: string, look: string, { id }: Waiting, asked: string, yes: boolean): HTMLElement {
+    return h("button", {
+      type: "button",
+      class: look,
+      text,
+      "aria-label": `${text}: ${asked}`,
+      on: { click: () => this.answer(id, yes) },
+    });
   }
 }
 
-/** Who asks for what: "agent (llm) asks: lr = 3e-4". */
-export function wording({ source, actor, type, payload }: Waiting): string {
-  const who = actor === null || actor === source ? source : `${source} (${actor})`;
+/** A request in a line: `lr → 1e-5`, `load_checkpoint path "best"`. */
+export function askedOf({ type, payload }: Pick<Waiting, "type" | "payload">): string {
   const { name, value } = payload;
-  const what =
-    type === "set_knob" && typeof name === "string"
-      ? `${name} = ${valueText(value ?? null)}`
-      : [type, ...Object.entries(payload).map(pair)].join(" ");
-  return `${who ?? "somebody"} asks: ${what}`;
+  if (type === "set_knob" && typeof name === "string") return `${name} → ${short(value)}`;
+  const parts = Object.entries(payload).map(([key, each]) => `${key} ${short(each)}`);
+  return [type, ...parts].join(" ");
 }
 
-function pair([key, value]: [string, Json]): string {
-  return `${key}=${valueText(value)}`;
+function short(value: Json | undefined): string {
+  return typeof value === "number" ? exact(value) : valueText(value);
 }

@@ -1,42 +1,31 @@
+// @vitest-environment jsdom
 import { expect, test } from "vitest";
-import { Approvals, wording } from "../src/approvals";
-import { EMPTY } from "../src/store";
-import type { Waiting } from "../src/wire";
+import golden from "../../tests/golden/panel.json";
+import { Approvals, askedOf } from "../src/approvals";
+import type { Snapshot } from "../src/wire";
 
-const WAITING: Waiting = {
-  v: 2,
-  id: "a1",
-  type: "set_knob",
-  payload: { name: "lr", value: 3e-4 },
-  source: "agent",
-  actor: "llm",
-  reason: "agent needs a person's approval for lr",
-  until: null,
-};
+const snapshot = golden.messages[0]?.message as unknown as Snapshot;
+const { waiting } = snapshot.state;
 
-test("a request that waits is approved or refused by its own buttons", () => {
+test("what an agent asks is told, and a person's word goes back", () => {
   const answers: [string, boolean][] = [];
   const approvals = new Approvals((id, approve) => answers.push([id, approve]));
-  approvals.update({ ...EMPTY, waiting: [WAITING] });
-  const [approve, refuse] = approvals.element.querySelectorAll("button");
+  approvals.update(waiting);
   expect(approvals.element.hidden).toBe(false);
-  expect(approve?.getAttribute("aria-label")).toBe("Approve: agent (llm) asks: lr = 3e-4");
-  approve?.click();
-  refuse?.click();
+  expect(approvals.element.textContent).toContain("agent as llm asks: lr → 1e-5");
+  expect(approvals.element.textContent).toContain("flat for 300 steps");
+  for (const button of approvals.element.querySelectorAll("button")) button.click();
   expect(answers).toEqual([
-    ["a1", true],
-    ["a1", false],
+    ["agent-0001", true],
+    ["agent-0001", false],
   ]);
-  approvals.update({ ...EMPTY, waiting: [] });
+  approvals.update([]);
   expect(approvals.element.hidden).toBe(true);
 });
 
-test("what is asked is told in words, as text", () => {
-  const odd = { ...WAITING, type: "switch", payload: { to: "<img>" }, actor: null };
-  expect(wording(odd)).toBe('agent asks: switch to="<img>"');
-  const approvals = new Approvals(() => undefined);
-  approvals.update({ ...EMPTY, waiting: [odd], policy: ["<b>lr</b> is locked"] });
-  expect(approvals.element.querySelector("img")).toBeNull();
-  expect(approvals.rules.querySelector("b")).toBeNull();
-  expect(approvals.rules.textContent).toContain("<b>lr</b> is locked");
+test("other actions are told with their arguments, as text", () => {
+  const evil = "<img src=x>";
+  expect(askedOf({ type: "load_checkpoint", payload: { path: evil, keep_knobs: true } })).toBe(
+    `load_checkpoint path "${evil}" keep_knobs on`,
+  );
 });

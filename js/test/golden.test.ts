@@ -73,6 +73,7 @@ test("every request that a page can send is in the golden file", () => {
     "hello",
     "watch",
     "submit",
+    "answer",
     "window",
     "rows",
     "asset",

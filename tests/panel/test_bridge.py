@@ -343,3 +343,30 @@ def test_a_request_to_a_run_that_is_over_gets_its_result(run: Run) -> None:
     assert row["action_id"] == request["action"]["id"]
     assert row["status"] == "rejected" and row["reason"]
     assert run.lr == 1e-3
+
+
+def waits(action_id: str) -> Callable[[dict[str, Any]], bool]:
+    """A batch that tells of this request among those that wait for a person."""
+    return lambda message: any(each["id"] == action_id for each in message.get("waiting") or ())
+
+
+def test_a_person_lets_a_request_of_an_agent_pass_or_not(run: Run) -> None:
+    run.session.policy.require_approval("lr")
+    run.session.start()
+    bridge = run.open()
+    run.greet(bridge)
+    for value, approve in ((0.01, False), (0.02, True)):
+        action = {"v": 2, "type": "set_knob", "payload": {"name": "lr", "value": value}}
+        handle = run.session.submit(action, source="agent")
+        run.step()
+        told = run.page.wait(waits(handle.id))
+        (waiting,) = (each for each in told["waiting"] if each["id"] == handle.id)
+        assert (waiting["source"], waiting["payload"]["value"]) == ("agent", value)
+        word = {"v": 2, "kind": "answer", "client": "page", "id": handle.id, "approve": approve}
+        bridge.receive(word)
+        run.step()
+        run.page.wait(result_of({"action": {"id": handle.id}}))
+        assert handle.result(PATIENCE_S).ok is approve
+    assert run.lr == 0.02
+    bridge.receive(word)
+    run.page.wait(lambda m: any("any more" in fault for fault in m.get("faults", ())))
