@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from it2nb.core.control import StepControl, StopTraining
+from it2nb.core.errors import SessionEnded
 from it2nb.core.faults import guard
 from it2nb.pytorch import modules, scaler
 from it2nb.pytorch.live import adopt
@@ -268,7 +269,13 @@ def attach(
     -------
     Attachment
         With ``detach()``; the end of the session detaches too.
+
+    Raises
+    ------
+    SessionEnded
     """
+    if session.is_ended:
+        raise SessionEnded(f"{session.run_id} has ended: no step can be a control point of it")
     board = switchboard()
     ident = get_ident() if thread is None else thread
     known = board.attachments.get(ident)

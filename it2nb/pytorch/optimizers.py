@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
+from it2nb.core.errors import SessionEnded
 from it2nb.core.knobs import Knob
 from it2nb.pytorch.schedulers import unwrapped
 from it2nb.pytorch.steered import SteeredOptimizer
@@ -128,8 +129,14 @@ def add_optimizer_knobs(
     Returns
     -------
     list of Knob
+
+    Raises
+    ------
+    SessionEnded
     """
     optimizer = unwrapped(optimizer, "optimizer")
+    if session.is_ended:
+        raise SessionEnded(f"{session.run_id} has ended: it takes no further knobs")
     steering = steering_of(session)
     steered = steering.find(optimizer) or steering.add(optimizer, name, only)
     return list(steered.knobs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -81,11 +82,14 @@ def train(
             ask(session, edits.get(step, ()))
         optimizer.step()
         if scheduler is not None:
-            if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
-                scheduler.step(1.0)
-            else:
-                scheduler.step()
+            advance(scheduler)
         after(step)
+
+
+def advance(scheduler: Any) -> None:
+    """Move a scheduler; those that want a metric see one that never gets better."""
+    wants_metric = "metrics" in inspect.signature(scheduler.step).parameters
+    scheduler.step(*([1.0] if wants_metric else []))
 
 
 def ask(session: Session, edits: Edit | Sequence[Edit]) -> None:

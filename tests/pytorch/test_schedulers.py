@@ -16,7 +16,7 @@ from transformers import optimization as hf
 from it2nb.core.session import Session
 from it2nb.pytorch.optimizers import add_optimizer_knobs
 from it2nb.pytorch.places import leaves, places_of
-from tests.pytorch.steering import parameters, record, rows, run, statuses, train
+from tests.pytorch.steering import advance, parameters, record, rows, run, statuses, train
 
 STEPS = 50
 NEW = 0.013
@@ -114,6 +114,7 @@ SCHEDULES: dict[str, Make] = {
     ),
     "hf inverse sqrt": lambda o: hf.get_inverse_sqrt_schedule(o, 10),
     "hf wsd": lambda o: hf.get_wsd_schedule(o, 6, 40, num_training_steps=70),
+    "hf greedy": lambda o: hf.GreedyLR(o, patience=1, factor=0.8, min_lr=1e-3, max_lr=0.3),
     "unknown subclass": OwnSchedule,
     "duck-typed": NotEvenAScheduler,
 }
@@ -131,7 +132,7 @@ def pristine(name: str) -> tuple[float, ...]:
     used = record(optimizer)
     for _ in range(STEPS):
         optimizer.step()
-        scheduler.step(*([1.0] if isinstance(scheduler, lrs.ReduceLROnPlateau) else []))
+        advance(scheduler)
     return tuple(used)
 
 
@@ -150,6 +151,14 @@ def expected(name: str, mode: str, after: int, value: float) -> list[float]:
     return plain[:after] + rest
 
 
+def _pause(session: Session) -> None:
+    session.submit({"type": "pause"})
+
+
+def _resume(session: Session) -> None:
+    session.submit({"type": "resume"})
+
+
 def used_with(name: str, edits: Any, *, bound: bool = True) -> tuple[list[float], Session]:
     optimizer = optimizer_of()
     scheduler = SCHEDULES[name](optimizer)
@@ -159,15 +168,21 @@ def used_with(name: str, edits: Any, *, bound: bool = True) -> tuple[list[float]
     return used, session
 
 
-@pytest.mark.parametrize("after", [0, 5, 31])
+@pytest.mark.parametrize(
+    ("after", "paused"),
+    [(0, False), (5, False), (31, False), (5, True)],
+    ids=["0", "5", "31", "5 paused"],
+)
 @pytest.mark.parametrize("mode", ["rescale", "hold", "release"])
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_C01_edit_is_in_force_at_the_next_step_and_then_by_its_mode(
-    name: str, mode: str, after: int
+def test_C01_C03_edit_is_in_force_at_the_next_step_and_then_by_its_mode(
+    name: str, mode: str, after: int, paused: bool
 ) -> None:
-    used, session = used_with(name, {after: {"name": "lr", "value": NEW, "mode": mode}})
+    edit = {"name": "lr", "value": NEW, "mode": mode}
+    asked: list[Any] = [_pause, edit, _resume] if paused else [edit]
+    used, session = used_with(name, {after: asked})
 
-    assert statuses(session) == ["applied"]
+    assert statuses(session) == ["applied"] * len(asked)
     assert used[after] == NEW
     assert used == pytest.approx(expected(name, mode, after, NEW), rel=1e-6)
 
@@ -329,7 +344,7 @@ def test_saved_scheduler_state_carries_a_rescaled_schedule_on(name: str) -> None
     used = record(fresh)
     for _ in range(STEPS - 20):
         fresh.step()
-        again.step(*([1.0] if isinstance(again, lrs.ReduceLROnPlateau) else []))
+        advance(again)
 
     assert used == pytest.approx(expected(name, "rescale", 5, NEW)[20:], rel=1e-6)
 
@@ -477,6 +492,72 @@ def test_an_edit_that_scales_the_schedule_far_up_is_warned_of() -> None:
         train(optimizer, 3, scheduler, {1: {"name": "lr", "value": 0.05}}, session=session)
 
     assert "its largest lr becomes 25" in rows(session, "note")[0]["text"]
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_C18_groups_keep_their_ratios_under_every_schedule(name: str) -> None:
+    def fresh() -> tuple[torch.optim.Optimizer, Any]:
+        groups = [{"params": parameters(), "lr": lr} for lr in (0.1, 0.017)]
+        optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+        return optimizer, SCHEDULES[name](optimizer)
+
+    optimizer, scheduler = fresh()
+    plain = record(optimizer, at=None)
+    for _ in range(30):
+        optimizer.step()
+        advance(scheduler)
+    optimizer, scheduler = fresh()
+    with run([scheduler]) as (session, _):
+        used = record(optimizer, at=None)
+        edits: dict[int, dict[str, Any]] = {
+            5: {"name": "lr", "value": NEW},
+            12: {"name": "lr[1]", "value": 0.002, "mode": "hold"},
+            20: {"name": "lr", "mode": "release"},
+        }
+        train(optimizer, 30, scheduler, edits, session=session)
+
+    factor = NEW / plain[5][0]
+    want = (
+        plain[:5]
+        + [[a * factor, b * factor] for a, b in plain[5:12]]
+        + [[a * factor, 0.002] for a, _ in plain[12:20]]
+        + plain[20:]
+    )
+    for step, (got, expect) in enumerate(zip(used, want, strict=True)):
+        assert got == pytest.approx(expect, rel=1e-6), step
+
+
+@pytest.mark.parametrize("mode", ["rescale", "hold"])
+@pytest.mark.parametrize("name", ["CosineAnnealingLR", "OneCycleLR", "unknown subclass"])
+def test_weights_are_to_the_bit_those_of_a_loop_that_sets_each_lr_by_hand(
+    name: str, mode: str
+) -> None:
+    def fresh() -> tuple[torch.nn.Parameter, torch.optim.Optimizer]:
+        weight = torch.nn.Parameter(torch.linspace(-1, 1, 6).reshape(2, 3))
+        return weight, torch.optim.AdamW([weight], lr=0.1)
+
+    def step(weight: torch.nn.Parameter, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
+        (weight**4).sum().backward()
+        optimizer.step()
+
+    weight, optimizer = fresh()
+    scheduler = SCHEDULES[name](optimizer)
+    with run([scheduler]) as (session, _):
+        lrs_used, betas_used = record(optimizer), record(optimizer, "betas")
+        for number in range(30):
+            if number == 6:
+                payload = {"name": "lr", "value": NEW, "mode": mode}
+                session.submit({"type": "set_knob", "payload": payload})
+            step(weight, optimizer)
+            scheduler.step()
+    other, reference = fresh()
+    for lr, betas in zip(lrs_used, betas_used, strict=True):
+        reference.param_groups[0].update(lr=lr, betas=betas)
+        step(other, reference)
+
+    assert lrs_used[7] == NEW
+    assert torch.equal(weight, other)
 
 
 def test_groups_of_a_cosine_with_a_floor_can_be_scaled_apart() -> None:
