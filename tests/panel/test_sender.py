@@ -45,7 +45,7 @@ def test_no_wake_is_lost_while_the_thread_ends() -> None:
             wanted = number
         sender.wake()
         with reached:
-            assert reached.wait_for(lambda number=number: done >= number, PATIENCE_S)
+            assert reached.wait_for(lambda: done >= wanted, PATIENCE_S)
     sender.close()
 
 
