@@ -249,7 +249,9 @@ def test_an_interrupt_in_the_midst_of_an_append_leaves_nothing_behind(
     monkeypatch.setattr(os, "write", write)
     assert [event.payload["n"] for event in journal.since()] == [0]
     assert journal.append("note", {"n": 2}).seq == 1
-    assert [event.payload["n"] for event in open_journal(FILE).since()] == [0, 2]
+    assert [event.payload["n"] for event in journal.since()] == [0, 2]
+    assert [event.payload["n"] for event in journal.tail(9, types=["note"])] == [0, 2]
+    assert open_journal(FILE).since() == journal.since()
     journal.verify()
 
 

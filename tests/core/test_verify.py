@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from it2nb.core.chain import GENESIS, link, unlink
 from it2nb.core.errors import JournalDamaged, JournalError
 from it2nb.core.journal import Journal
 from it2nb.core.metrics import MetricStore
@@ -79,6 +80,27 @@ def test_a_line_that_is_removed_added_or_swapped_is_named(written: list[bytes]) 
             assert broken([*written[:at], extra, *written[at:]]) == FIRST[place]
 
 
+def test_a_line_that_was_changed_and_given_a_good_hash_breaks_the_next_one(
+    written: list[bytes],
+) -> None:
+    hashes = [GENESIS, *(line[-67:-3] for line in written)]
+    stem, _ = unlink(written[2].rstrip(b"\n"), hashes[2])
+    forged, _ = link(stem.replace(b'"step":3', b'"step":9'), hashes[2])
+    assert forged != written[2]
+    assert broken([*written[:2], forged, *written[3:]]) == FIRST[3]
+
+
+def test_a_line_of_another_journal_does_not_fit(written: list[bytes]) -> None:
+    other = Journal("other/journal.jsonl", MetricStore(), run="other")
+    for _ in range(6):
+        other.append("note", {"text": "other"})
+    other.close()
+    foreign = Path("other/journal.jsonl").read_bytes().splitlines(keepends=True)
+    # The same seq, and a hash that fits its bytes.
+    assert broken([*written[:2], foreign[3], *written[3:]]) == 3
+    assert broken([foreign[0], *written[1:]]) == 1
+
+
 def test_a_tail_that_is_cut_off_is_found_with_the_anchor(written: list[bytes]) -> None:
     anchor = verify_file(FILE).head
     for keep in range(len(written)):
@@ -128,8 +150,6 @@ def test_a_folder_stands_for_its_journal_and_a_missing_file_is_said(written: lis
 
 
 def test_a_pack_that_was_forged_with_good_hashes_but_makes_no_sense_is_damage() -> None:
-    from it2nb.core.chain import GENESIS, link
-
     forged = b'{"v":2,"seq":[0,2],"type":"metrics","epoch":0,"branch_id":0,"round":0,"step":[1],'
     FILE.write_bytes(link(forged + b'"t":[0.0],"columns":{"loss":[1.0]}', GENESIS)[0])
     with pytest.raises(JournalDamaged, match="seq 0"):
