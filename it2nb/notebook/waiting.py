@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -212,15 +212,15 @@ def wait_for_end(session: Session, timeout: float | None, kernel: Any = None) ->
         finally:
             remove()
         return
-    wake = Wake()
-    remove = session.when_ended(wake)
     try:
-        serve_until(lambda: session.is_ended, timeout=timeout, wake=wake, kernel=kernel)
+        with closing(Wake()) as wake:
+            remove = session.when_ended(wake)
+            try:
+                serve_until(lambda: session.is_ended, timeout=timeout, wake=wake, kernel=kernel)
+            finally:
+                remove()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(still_running(session)) from None
-    finally:
-        remove()
-        wake.close()
 
 
 def still_running(session: Session) -> str:

@@ -196,12 +196,17 @@ class Kernel:
         self.until(lambda: cell.text, f"the value of {expression}")
         return cell.text
 
-    def send_comm(self, comm_id: str, data: dict[str, Any], *, kind: str = "comm_msg") -> None:
-        """Send a comm message to the main shell, as a front end without subshells does."""
+    def send_comm(self, comm_id: str, data: dict[str, Any], *, kind: str = "comm_msg") -> str:
+        """Send a comm message to the main shell, as a front end without subshells does.
+
+        Returns its id.
+        """
         content: dict[str, Any] = {"comm_id": comm_id, "data": data}
         if kind == "comm_open":
             content["target_name"] = "test"
-        self.client.shell_channel.send(self.client.session.msg(kind, content))
+        message = self.client.session.msg(kind, content)
+        self.client.shell_channel.send(message)
+        return str(message["header"]["msg_id"])
 
     def interrupt(self) -> None:
         """Press the interrupt button."""

@@ -83,6 +83,12 @@ def test_an_interrupted_wait_at_the_end_of_the_cell_leaves_the_run_alone(kernel:
     cell = kernel.execute(
         "%%it2 --no-panel --wait --at loop\nprint('begun')\nturns = 0\nwhile True: turns += 1"
     ).until_text("begun")
+    # It waits indeed once it serves a comm message (of no target: the kernel closes it again).
+    sent = kernel.send_comm("nobody", {}, kind="comm_open")
+    kernel.until(
+        lambda: any(each["parent_header"].get("msg_id") == sent for each in kernel.seen()),
+        "a comm message served in the wait",
+    )
     kernel.interrupt()
     cell.wait(fails=True)
     assert "the wait is over, the run is not" in cell.error

@@ -51,6 +51,17 @@ WAITS = {
 }
 
 
+def waiting(run: Kernel, how: str) -> Cell:
+    """Run a cell until it waits indeed: it serves a comm message then."""
+    cell = run.execute(WAITS[how]).until_text("waiting")
+    sent = run.send_comm("c1", {"there": 1})
+    run.until(
+        lambda: any(each["parent_header"].get("msg_id") == sent for each in run.seen()),
+        "a comm message served in the wait",
+    )
+    return cell
+
+
 @pytest.mark.parametrize("how", WAITS)
 def test_stop_on_the_panel_ends_the_wait_c24(run: Kernel, how: str) -> None:
     cell = run.execute(WAITS[how]).until_text("waiting")
@@ -88,7 +99,7 @@ def test_a_click_before_the_wait_began_is_not_stuck_behind_it_c24(run: Kernel, h
 
 
 def test_an_interrupt_ends_the_wait_alone_c24(run: Kernel) -> None:
-    cell = run.execute(WAITS["wait"]).until_text("waiting")
+    cell = waiting(run, "wait")
     behind = run.execute("'not run: the cell before it failed'")
     run.interrupt()
     cell.wait(fails=True)
@@ -101,7 +112,7 @@ def test_an_interrupt_ends_the_wait_alone_c24(run: Kernel) -> None:
 
 
 def test_an_interrupt_of_an_await_says_the_same_c24(run: Kernel) -> None:
-    cell = run.execute(WAITS["await"]).until_text("waiting")
+    cell = waiting(run, "await")
     run.interrupt()
     cell.wait(fails=True)
     cell.until_text("the wait is over, the run is not")
