@@ -146,7 +146,8 @@ class Bridge:
             handle = self._submitted.popleft()
             if not handle.done():
                 self._feed.received(handle.id)
-            elif self._session.status in ENDED:
+            elif self._session.status in ENDED or handle.result(0).step is None:
+                # After the end, or never sent to a run elsewhere: no row tells of it.
                 self._feed.unrecorded(row_without_journal(handle.result(0), time.time()))
 
     def _answer(self, request: FromPanel, now: float) -> None:

@@ -151,6 +151,8 @@ class RemoteSession:
         self.metrics: MetricStore = self.journal.metrics
         self.knobs = RemoteKnobs(self)
         self._status: RunStatus = self._state.status
+        #: Up to which event that is known: a state may be newer than the rows, or older.
+        self._status_seq = self._state.seq
         self._over = threading.Event()
         self._thread = threading.Thread(
             target=self._follow, name=f"it2nb attached {self.run_id}", daemon=True
@@ -205,6 +207,11 @@ class RemoteSession:
         began = time.monotonic()
         self._state = State.model_validate(self.client._run(calls.state(patient=False)))
         self._state_at = began
+        self._know(self._state.status, self._state.seq)
+
+    def _know(self, status: RunStatus, seq: int) -> None:
+        if seq >= self._status_seq:
+            self._status, self._status_seq = status, seq
 
     def _shown(self) -> State:
         said = self.problem
@@ -385,7 +392,7 @@ class RemoteSession:
         for row in rows:
             match row["type"]:
                 case "status_changed":
-                    self._status = row["payload"]["status"]
+                    self._know(row["payload"]["status"], int(row["seq"]) + 1)
                     self._state_at = 0.0
                 case "action_result":
                     with guard("result of a request"):
@@ -395,7 +402,6 @@ class RemoteSession:
         """The run is over, and all of it is here."""
         with self._lock, guard("last state of a run elsewhere"):
             self._renew()
-            self._status = self._state.status
         self._over.set()
         self.journal.end()
         for handle in list(self._pending.values()):
