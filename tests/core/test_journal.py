@@ -553,6 +553,31 @@ def test_a_journal_that_is_dropped_without_an_end_gives_its_file_back() -> None:
         thread.join(LIMIT_S)
 
 
+HELD = """
+import os
+from it2nb.core.journal import Journal
+from it2nb.core.metrics import MetricStore
+
+journal = Journal("journal.jsonl", MetricStore(), run="r")
+journal.append("note", {})
+mine, its = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(its)
+    os.read(mine, 1)  # lives on until the parent has taken the file up again
+    os._exit(0)
+journal.close(seal=False)
+Journal("journal.jsonl", MetricStore(), run="r").close()
+os.close(its)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_forked_child_does_not_keep_the_lock_of_the_file() -> None:
+    subprocess.run([sys.executable, "-c", HELD], check=True, timeout=LIMIT_S)
+    assert open_journal(Path("journal.jsonl")).is_sealed
+
+
 def test_metrics_of_the_last_moment_are_written_when_the_process_ends() -> None:
     script = (
         "from it2nb.core.journal import Journal\n"
