@@ -56,9 +56,9 @@ js: $(DONE)/npm
 py: $(DONE)/installed $(DONE)/dev
 	IT2NB_WHEEL="$$(ls .cache/wheel/*.whl)" $(BIN)/python -m pytest $(PYTEST)
 
-# 1,000 runs that are killed at random moments.
+# 1,000 runs killed at random moments, 100,000 requests from eight threads, a million steps.
 soak: $(DONE)/dev
-	IT2NB_SOAK=1 $(BIN)/python -m pytest tests/kill
+	IT2NB_SOAK=1 $(BIN)/python -m pytest tests/kill tests/core/test_fuzz.py tests/core/test_flat.py
 
 screenshots: $(DONE)/installed $(DONE)/dev
 	$(BIN)/python -m scripts.screenshot docs

@@ -308,6 +308,9 @@ class Knob:
     def _take_back(self, fault: Fault, before: Any, mode: str | None) -> Outcome:
         """After a setter that raised: restore what it changed, say whether that worked."""
         if fault.kind == "Rejected":
+            if mode is not None and self.set_mode is not None:
+                with guard(f"mode of {self.name}"):
+                    self.set_mode(mode)
             return Outcome("rejected", before, before, fault.error.removeprefix("Rejected: "))
         now: Any = None
         with guard(f"restore of {self.name}") as second:

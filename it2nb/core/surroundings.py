@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from it2nb.core.session import Session
 
 
+#: How long the end of a run waits for its environment row, seconds.
+WAIT_S = 3.0
+
+
 class Surroundings:
     """A thread beside the training: one ``environment`` row, then ``resources`` rows.
 
@@ -28,6 +32,7 @@ class Surroundings:
         self._session = session
         self._every_s = every_s
         self._over = threading.Event()
+        self._described = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="it2nb-surroundings", daemon=True)
 
     def start(self) -> None:
@@ -36,13 +41,15 @@ class Surroundings:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take no more samples."""
+        """Take no more samples; a short run waits until its environment is written down."""
         self._over.set()
+        self._described.wait(WAIT_S)
 
     def _watch(self) -> None:
         session = self._session
         with guard("environment of the run", session.report):
             session.emit("environment", describe(session))
+        self._described.set()
         meter = ResourceMeter()
         while not self._over.wait(self._every_s):
             with guard("resources of the run", session.report):

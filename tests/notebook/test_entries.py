@@ -128,7 +128,7 @@ def test_c05_c16_panel_magic_and_python_at_once_leave_one_result_for_each_reques
     over.set()
     trainer.join(LIMIT_S)
     bridge.close()
-    assert session.status == "finished"
+    assert session.wait(LIMIT_S) == "finished"
     assert broken == []
     requests = session.journal.requests()
     assert set(requests["status"]) <= TERMINAL
