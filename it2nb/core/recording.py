@@ -239,7 +239,7 @@ def _of(event: Event) -> Place:
     return Place(event.round, event.branch_id, event.step, 0, event.seq)
 
 
-def cell_row(text: str, options: str = "") -> dict[str, Any]:
+def cell_row(text: str, options: str = "", at: str = "optimizer") -> dict[str, Any]:
     """Make the payload of a ``source_cell`` row.
 
     Parameters
@@ -248,9 +248,11 @@ def cell_row(text: str, options: str = "") -> dict[str, Any]:
         The cell below its magic line; kept up to `MAX_CELL` characters, hashed whole.
     options : str
         The magic line itself, ``"--watch loss"``.
+    at : {"optimizer", "loop", "session"}
+        What one step is.
     """
     found = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    return {"sha256": found, "text": text[:MAX_CELL], "options": options}
+    return {"sha256": found, "text": text[:MAX_CELL], "options": options, "at": at}
 
 
 def keeps(requests: list[Recorded]) -> Iterator[Place]:

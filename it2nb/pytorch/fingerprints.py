@@ -22,6 +22,7 @@ import torch
 
 from it2nb.core.faults import guard
 from it2nb.pytorch import recall, rng
+from it2nb.pytorch.inforce import InForce
 from it2nb.pytorch.past import live_of
 from it2nb.pytorch.plain import Reducer
 from it2nb.pytorch.portable import pack, unpack
@@ -152,6 +153,7 @@ def begin(session: Session) -> Fingerprints:
         if session.replaying is not None:
             recall.install(session, session.replaying)
         known.begin()
+        InForce(session)
     return known
 
 
