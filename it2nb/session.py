@@ -16,6 +16,8 @@ from it2nb.core.surroundings import Surroundings
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from it2nb.pytorch.code import Code
+
     from it2nb.core.knobs import Knob
     from it2nb.pytorch.fork import Fork
     from it2nb.pytorch.hooks import Attachment
@@ -79,6 +81,12 @@ class TrainingSession(Session):
 
             end(self)
         super().finish(status, error)
+
+    def to_code(self) -> Code:
+        """Write the steered run as a plain program, without it2nb; see `it2nb.pytorch.code`."""
+        from it2nb.pytorch.code import to_code
+
+        return to_code(self.journal)
 
     def plot(self, metrics: Sequence[str] | None = None) -> go.Figure:
         """Draw the metrics with a marker at each intervention. Any thread."""
