@@ -173,22 +173,22 @@ class TrainingSession(Session):
             show_tree(self)
 
     def register_optimizer(
-        self, optimizer: Any, scheduler: Any = None, *, name: str | None = None
+        self,
+        optimizer: Any,
+        scheduler: Any = None,
+        *,
+        name: str | None = None,
+        only: Sequence[str] | None = None,
     ) -> list[Knob]:
         """Make every hyper-parameter of an optimizer a knob; see `add_optimizer_knobs`."""
         from it2nb.pytorch.optimizers import add_optimizer_knobs
 
         super().bind(optimizers=[optimizer], schedulers=[] if scheduler is None else [scheduler])
-        return add_optimizer_knobs(self, optimizer, name=name)
+        return add_optimizer_knobs(self, optimizer, name=name, only=only)
 
     def register_optimizer_lr(self, optimizer: Any, scheduler: Any = None) -> list[Knob]:
         """Make the learning rates of an optimizer knobs, and nothing else of it. Any thread."""
-        knobs = self.register_optimizer(optimizer, scheduler)
-        rates = [knob for knob in knobs if knob.name.rpartition(".")[2].startswith("lr")]
-        for knob in knobs:
-            if knob not in rates:
-                self.knobs.unregister(knob.name)
-        return rates
+        return self.register_optimizer(optimizer, scheduler, only=("lr",))
 
     def autopatch(
         self,
