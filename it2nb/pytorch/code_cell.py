@@ -100,8 +100,9 @@ def indented(text: str) -> str:
     tree = ast.parse(text)
     inside: set[int] = set()
     for node in ast.walk(tree):
-        is_text = isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
-        if is_text or isinstance(node, ast.JoinedStr):
+        if isinstance(node, ast.JoinedStr) or (
+            isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes))
+        ):
             inside.update(range(node.lineno + 1, (node.end_lineno or node.lineno) + 1))
     return "\n".join(
         line if number in inside or not line.strip() else f"    {line}"

@@ -32,6 +32,7 @@ _OTHERS = frozenset(
      "list_checkpoints", "fork"}
 )  # fmt: skip
 
+Slot = Mapping[str, Any]
 State = dict[str, dict[str, dict[str, Any]]]
 
 
@@ -108,8 +109,8 @@ class InForce:
         cells: dict[str, Any] = {}
         for name, setting in steered.settings.items():
             groups = setting.groups()
-            states = [
-                tuple(each.get(name, {}).get(str(at), {}) for each in (known, now, then))
+            states: list[tuple[Slot, Slot, Slot]] = [
+                (_slot(known, name, at), _slot(now, name, at), _slot(then, name, at))
                 for at in range(len(groups))
             ]
             how = [_how(*each, anew) for each in states]
@@ -156,9 +157,7 @@ def _written_at_once(steered: Any) -> dict[str, list[Any]]:
     }
 
 
-def _how(
-    was: Mapping[str, Any], now: Mapping[str, Any], then: Mapping[str, Any], anew: bool
-) -> str:
+def _how(was: Slot, now: Slot, then: Slot, anew: bool) -> str:
     """Tell how a value came into force, from the slot's state before it was asked for, before
     it was worked out, and afterwards.
     """
@@ -173,28 +172,28 @@ def _how(
     return "scaled" if _of(then, "scaled") != _of(now, "scaled") else "set"
 
 
-def _is_freed(was: Mapping[str, Any], now: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
+def _is_freed(was: Slot, now: Slot, then: Slot) -> bool:
     """Whether a value is no longer held, or no longer multiplied in the same way."""
     if _of(was, "held") is not None and _of(now, "held") is None:
         return True
     return _of(was, "factor") != _of(now, "factor") or _unscaled(was, now, then) is not None
 
 
-def _unscaled(
-    was: Mapping[str, Any], now: Mapping[str, Any], then: Mapping[str, Any]
-) -> float | None:
+def _unscaled(was: Slot, now: Slot, then: Slot) -> float | None:
     """By which the schedule had been multiplied before it was given back; None if it was not."""
     scaled: float = _of(was, "scaled")
     return scaled if scaled != 1.0 and _of(now, "scaled") == 1.0 else None
 
 
-def _new_factor(
-    was: Mapping[str, Any], now: Mapping[str, Any], then: Mapping[str, Any], anew: bool
-) -> float | None:
+def _new_factor(was: Slot, now: Slot, then: Slot, anew: bool) -> float | None:
     """By which a value is multiplied from the control point on, where that is new."""
     factor: float = _of(now, "factor")
     return factor if factor != 1.0 and (anew or factor != _of(was, "factor")) else None
 
 
-def _of(state: Mapping[str, Any], key: str) -> Any:
+def _slot(state: State, name: str, at: int) -> Slot:
+    return state.get(name, {}).get(str(at), {})
+
+
+def _of(state: Slot, key: str) -> Any:
     return state.get(key, _USUAL[key])
