@@ -8,6 +8,7 @@ steers it a little, and takes the picture when there is something to see.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -35,6 +36,8 @@ def steer(book: OpenNotebook) -> None:
 def main(folder: Path) -> None:
     """Write the pictures into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
+    # The kernel inherits these: a shorter run, and one that does not wait for a busy machine.
+    os.environ |= {"IT2NB_SCALE": "0.1", "OMP_NUM_THREADS": "1"}
     with (
         tempfile.TemporaryDirectory() as home,
         JupyterServer(Path(home) / "home") as server,
@@ -43,10 +46,12 @@ def main(folder: Path) -> None:
     ):
         server.put_notebook("quickstart", QUICKSTART)
         with OpenNotebook(server, browser, "quickstart", size=(1280, 1400), scale=1.5) as book:
-            steer(book)
-            panel = book.panel(book.index("loop"))
-            panel.scroll_into_view_if_needed()
-            panel.screenshot(path=folder / "panel.png")
+            try:
+                steer(book)
+                book.panel(book.index("loop")).screenshot(path=folder / "panel.png")
+            except BaseException:
+                print(book.told(), file=sys.stderr)
+                raise
         server.end_kernels()
     print(folder / "panel.png")
 
