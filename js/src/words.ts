@@ -63,8 +63,10 @@ function bound(view: KnobView, last: LastRequest): string {
   return last.reason === null ? "" : ` (${last.reason})`;
 }
 
+/** Why, without the asked value, which stands before it already. */
 function reason(text: string | null): string {
-  return text === null || text === "" ? "no reason was given" : text;
+  if (text === null || text === "") return "no reason was given";
+  return text.replace(/^(['"]).*?\1 is (?=not )/, "");
 }
 
 /** The tooltip of a knob: description, bounds, unit, aliases. */

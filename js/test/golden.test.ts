@@ -3,7 +3,7 @@ import golden from "../../tests/golden/panel.json";
 import { numbersOf } from "../src/port";
 import { Series } from "../src/series";
 import { askFor, EMPTY, reduce } from "../src/store";
-import type { PanelMessage, PanelRequest } from "../src/wire";
+import type { PanelMessage, PanelRequest, Snapshot } from "../src/wire";
 import { actionSaid, knobSaid, rowRequest } from "../src/words";
 
 const messages = golden.messages as unknown as { message: PanelMessage; buffer: string }[];
@@ -52,6 +52,16 @@ test("each result is told in a line", () => {
   ]);
   expect(store.said && actionSaid(store.said).text).toBe(
     "evaluate: applied, val_loss 0.412, seconds 0.3, step 400",
+  );
+});
+
+test("a reason does not repeat the asked value", () => {
+  const view = (messages[0]?.message as Snapshot).state.knobs.find((each) => each.name === "clip");
+  if (view?.last == null) throw new Error("the golden file has changed");
+  const last = { ...view.last, reason: "'abc' is not a number" };
+  const context = { now: 0, variable: "session", status: "running" };
+  expect(knobSaid({ ...view, last }, null, context)?.text).toBe(
+    'asked "abc", rejected: not a number; still 1',
   );
 });
 

@@ -39,13 +39,16 @@ def test_no_wake_is_lost_while_the_thread_ends() -> None:
             reached.notify_all()
         return None
 
+    def caught_up() -> bool:
+        return done >= wanted
+
     sender = Sender(turn, lambda fault: None)
     for number in range(1, 501):
         with reached:
             wanted = number
         sender.wake()
         with reached:
-            assert reached.wait_for(lambda: done >= wanted, PATIENCE_S)
+            assert reached.wait_for(caught_up, PATIENCE_S)
     sender.close()
 
 
