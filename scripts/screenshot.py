@@ -45,7 +45,7 @@ def main(folder: Path) -> None:
         chromium(playwright) as browser,
     ):
         server.put_notebook("quickstart", QUICKSTART)
-        with OpenNotebook(server, browser, "quickstart", size=(1280, 1400), scale=1.5) as book:
+        with OpenNotebook(server, browser, "quickstart", size=(1440, 1400), scale=1.5) as book:
             try:
                 steer(book)
                 book.panel(book.index("loop")).screenshot(path=folder / "panel.png")
