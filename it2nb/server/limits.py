@@ -24,7 +24,7 @@ class Limits:
     stalled_s : float
         A socket whose other end takes nothing for so long is closed.
     wait_s : float
-        A request may ask to wait that long for a result or for events.
+        A request that asks to wait for a result or for events is held that long at most.
     stream_share : float
         Share of one core that streaming events may take while the run is running, so that many
         readers don't slow it down; they lag instead, and lose nothing.

@@ -83,6 +83,7 @@ class Serving:
 
     async def result(self, handle: ActionHandle, wait_s: float) -> None:
         """Wait until a request has its result."""
+        wait_s = min(wait_s, self.limits.wait_s)
         if handle.done() or wait_s <= 0:
             return
         done = asyncio.Event()
@@ -91,7 +92,7 @@ class Serving:
 
     async def events(self, seq: int, types: frozenset[str], limit: int, wait_s: float) -> Chunk:
         """Return events from `seq` on, after waiting for the first one if there are none."""
-        until = self.loop.time() + wait_s
+        until = self.loop.time() + min(wait_s, self.limits.wait_s)
         while True:
             stroke = self.bell.next
             # A whole page takes long enough to hold up the others.
