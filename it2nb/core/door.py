@@ -52,20 +52,32 @@ class Door:
                 return known
             if self._closed is not None:
                 return self._refuse(handle, self._closed)
-            self._write(handle)
-            if wrong is None and session.stop_requested:
-                wrong = "the run was stopped"
-            if wrong is None:
-                try:
-                    self.queue.put(handle)
-                except QueueFull as err:
-                    wrong = str(err)
-            if wrong is not None:
-                self.queue.remember(handle)
-                settle(session, handle, "rejected", wrong)
-                return handle
+            try:
+                self._admit(handle, wrong)
+            except BaseException as error:
+                # An interrupt in the midst of it: there is a row, so there has to be a result.
+                if self.queue.known(handle.id) is None and not handle.done():
+                    self.queue.remember(handle)
+                    said = f"{type(error).__name__} came while it was submitted"
+                    settle(session, handle, "failed", said)
+                raise
         session.call_attention()
         return handle
+
+    def _admit(self, handle: ActionHandle, wrong: str | None) -> None:
+        """Write the row, then queue the request or reject it. Under the door's lock."""
+        session = self._session
+        self._write(handle)
+        if wrong is None and session.stop_requested:
+            wrong = "the run was stopped"
+        if wrong is None:
+            try:
+                self.queue.put(handle)
+            except QueueFull as err:
+                wrong = str(err)
+        if wrong is not None:
+            self.queue.remember(handle)
+            settle(session, handle, "rejected", wrong)
 
     def _write(self, handle: ActionHandle) -> None:
         action = handle.action

@@ -831,3 +831,24 @@ def test_what_was_applied_at_a_control_point_is_in_its_control() -> None:
         session.set("lr", "x")
         control = session.step()
     assert [(each.name, each.after) for each in control.applied] == [("lr", 0.5)]
+
+
+def test_an_interrupt_in_the_midst_of_a_submit_leaves_no_request_without_a_result(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, session = made()
+    with session.run():
+        session.step()
+        monkeypatch.setattr(session.queue, "put", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            session.submit(Action(type="pause", id="interrupted"))
+        monkeypatch.undo()
+        session.step()
+        result = session.result("interrupted")
+    assert result is not None and result.status == "failed"
+    assert "KeyboardInterrupt" in str(result.reason)
+    assert session.status == "finished"
+
+
+def _interrupted(handle: Any) -> None:
+    raise KeyboardInterrupt
