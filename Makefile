@@ -25,7 +25,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 
 JS_SOURCES := $(shell find js -path js/node_modules -prune -o -type f -print 2>/dev/null)
 SOURCES := pyproject.toml hatch_build.py README.md $(JS_SOURCES) \
-	$(shell find it2nb -name '*.py' -o -name py.typed)
+	$(shell find it2nb -type f -not -path "*/static/*" -not -name "*.pyc")
 
 .PHONY: help lab demo test lint types js py soak screenshots lock clean
 

@@ -111,3 +111,32 @@ def test_requirements_of_an_extra_include_those_of_the_extras_inside_it() -> Non
     assert set(project["dependencies"][0].split()) <= set(out)
     assert any(line.startswith("torch>=") for line in out)
     assert not any(line.startswith("it2nb") for line in out)
+
+
+# Packages that come with one that is declared, because it is made of them; and other names.
+COMES_WITH = {
+    "IPython": "ipykernel",
+    "PIL": "pillow",
+    "comm": "ipykernel",
+    "jupyter_client": "ipykernel",
+    "starlette": "fastapi",
+    "tornado": "ipykernel",
+    "traitlets": "ipykernel",
+    "zmq": "ipykernel",
+}
+
+
+def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:
+    imported = {
+        COMES_WITH.get(top, top)
+        for path in MODULES
+        for module, _, _ in imports(path.read_text())
+        if (top := module.partition(".")[0]) not in {*sys.stdlib_module_names, "it2nb"}
+    }
+    project = PYPROJECT["project"]
+    extras = [line for lines in project["optional-dependencies"].values() for line in lines]
+    name = re.compile(r"[\w-]+")
+    needed = {name.match(line)[0] for line in project["dependencies"]}  # type: ignore[index]
+    known = needed | {name.match(line)[0] for line in extras}  # type: ignore[index]
+    assert imported - known == set()
+    assert needed - imported == set()
