@@ -289,6 +289,7 @@ class Batch(ToPanel):
     marks: list[Mark] = Field(default_factory=list)
     curves: list[Curve] = Field(default_factory=list)
     unrecorded: list[Row] = Field(default_factory=list)
+    subshell: bool | None = None
     received: list[str] = Field(default_factory=list)
     faults: list[str] = Field(default_factory=list)
 

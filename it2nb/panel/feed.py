@@ -38,6 +38,7 @@ class Feed:
     def __init__(self, session: Any, variable: str, heartbeat_s: float | None) -> None:
         self.n = 0
         self.subshell = False
+        self._told_subshell = False
         self._session = session
         self._variable = variable
         self._heartbeat_s = heartbeat_s
@@ -179,6 +180,9 @@ class Feed:
             fields["unrecorded"], self._unrecorded = self._unrecorded, []
         if self._new_faults:
             fields["faults"], self._new_faults = self._new_faults[-5:], []
+        if self.subshell and not self._told_subshell:
+            # A front end may begin with the main shell, before it has a subshell.
+            fields["subshell"] = self._told_subshell = True
         fresh = [key for key, told in self._received.items() if not told]
         if fresh:
             fields["received"] = fresh

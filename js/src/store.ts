@@ -217,6 +217,7 @@ function batch(store: Store, message: Batch): Store {
   if (message.knob_names !== null) next.knobNames = message.knob_names;
   if (message.actions !== null) next.actions = message.actions;
   if (message.branches !== null) next.branches = message.branches;
+  if (message.subshell !== null) next.subshell = message.subshell;
   if (message.waiting !== null) next.waiting = message.waiting;
   if (message.policy !== null) next.policy = message.policy;
   if (message.rows.length > 0) next.rows = mergeRows(next.rows, message.rows);

@@ -70,6 +70,7 @@ export interface Batch {
   marks: Mark[];
   curves: Curve[];
   unrecorded: Row[];
+  subshell: boolean | null;
   received: string[];
   faults: string[];
 }

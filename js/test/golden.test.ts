@@ -56,7 +56,8 @@ test("each result is told in a line", () => {
 });
 
 test("a reason does not repeat the asked value", () => {
-  const view = (messages[0]?.message as Snapshot).state.knobs.find((each) => each.name === "clip");
+  const snapshot = messages[0]?.message as Snapshot;
+  const view = snapshot.state.knobs.find((each) => each.name === "clip");
   if (view?.last == null) throw new Error("the golden file has changed");
   const last = { ...view.last, reason: "'abc' is not a number" };
   const context = { now: 0, variable: "session", status: "running" };

@@ -119,7 +119,9 @@ def test_a_click_arrives_while_a_cell_spins(open_notebook: OpenWith) -> None:
     expect(panel.said("lr")).to_contain_text(APPLIED)
     book.wait(1)
     assert book.text(1) == "2.5e-06\n"
-    assert panel.store()["subshell"] is True
+    panel.page.wait_for_function(
+        "(root) => root.it2nb.channel.store.subshell", arg=panel.root.element_handle()
+    )
 
 
 def test_without_subshells_the_panel_says_that_it_waits_and_what_works(

@@ -370,3 +370,16 @@ def test_a_person_lets_a_request_of_an_agent_pass_or_not(run: Run) -> None:
     assert run.lr == 0.02
     bridge.receive(word)
     run.page.wait(lambda m: any("any more" in fault for fault in m.get("faults", ())))
+
+
+def test_pages_learn_that_messages_arrive_beside_a_busy_cell(run: Run) -> None:
+    run.session.start()
+    bridge = run.open()
+    assert run.greet(bridge)["subshell"] is False
+    thread = threading.Thread(
+        target=bridge.receive, args=(run.page.submit("note", text="x", level="info"),),
+        name="subshell-1",
+    )  # fmt: skip
+    thread.start()
+    thread.join()
+    run.page.wait(lambda message: message["kind"] == "batch" and message["subshell"])
