@@ -62,7 +62,7 @@ def script(name: str) -> bytes:
 
 def add_routes(app: FastAPI, serving: Serving) -> None:
     """Add the page, its scripts and its socket."""
-    pages = Pages(serving)
+    pages = serving.pages = Pages(serving)
 
     @app.get("/", include_in_schema=False)
     async def show() -> Response:

@@ -41,6 +41,8 @@ class Serving:
         self.closing = asyncio.Event()
         self.loop = asyncio.get_running_loop()
         self.bell = Bell(self.loop)
+        #: The pages that show the panel; set with their routes.
+        self.pages: Any = None
         #: Sockets that follow the journal.
         self.streams = 0
         self._pace = Bucket(limits.stream_share, 0.05)
