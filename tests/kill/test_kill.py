@@ -40,30 +40,40 @@ class Victims:
             text=True,
         )
         self._wait = threading.Event()
+        self._runs = 0
+        self._said: dict[str, int] = {}
         self.told: list[int] = []
 
     def run(self, folder: Path, seed: int, *, kill_at: int | None, after_s: float) -> int:
         """Let one train, kill it `after_s` seconds from its first step; returns its wait status."""
         assert self._process.stdin is not None
-        asked = {"folder": str(folder), "seed": seed, "kill_at": kill_at}
+        self._runs += 1
+        self._said = {}
+        asked = {"run": self._runs, "folder": str(folder), "seed": seed, "kill_at": kill_at}
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
-        said: dict[str, int] = {}
-        # The child may be quicker with its first step than its parent with telling the pid.
-        while "gone" not in said and not {"pid", "training"} <= said.keys():
-            said.update(self._line())
-        if kill_at is None and "gone" not in said:
-            self._wait.wait(after_s)
-            os.kill(said["pid"], signal.SIGKILL)  # it is no one else's: nobody has reaped it
-        while "gone" not in said:
-            said.update(self._line())
-        return said["gone"]
+        try:
+            # The child may be quicker with its first step than its parent with telling the pid.
+            self._listen("pid", "training")
+            if kill_at is None:
+                self._wait.wait(after_s)
+            else:
+                self._listen("gone")
+        finally:
+            if "gone" not in self._said:
+                self._listen("pid")
+                os.kill(self._said["pid"], signal.SIGKILL)  # nobody has reaped it: it is ours
+                self._listen("gone")
+        return self._said["gone"]
 
-    def _line(self) -> dict[str, int]:
+    def _listen(self, *words: str) -> None:
+        """Read until all of `words` were said of this run, or that it is gone."""
         assert self._process.stdout is not None
-        word, _, number = self._process.stdout.readline().partition(" ")
-        assert word, "the parent of the victims is gone"
-        return {word: int(number)}
+        while "gone" not in self._said and not set(words) <= self._said.keys():
+            line = self._process.stdout.readline()
+            run, word, number = line.split()
+            assert int(run) == self._runs, f"{line!r} in run {self._runs}, after {self._said}"
+            self._said[word] = int(number)
 
     def close(self) -> None:
         assert self._process.stdin is not None

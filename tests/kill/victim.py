@@ -1,9 +1,9 @@
 """Trains until it is killed. Started once, imports once, forks a child for each run.
 
-Reads one JSON object a line: ``{"folder", "seed", "kill_at"}``. Writes ``pid N`` when there is a
-child, ``training 0`` when that has made its first step, and ``gone STATUS`` after it. The child
-appends a line to ``folder/told`` for each result that it was given: what stands there was
-acknowledged.
+Reads one JSON object a line: ``{"run", "folder", "seed", "kill_at"}``. Writes ``RUN pid N`` when
+there is a child, ``RUN training 0`` when that has made its first step, and ``RUN gone STATUS``
+after it. The child appends a line to ``folder/told`` for each result that it was given: what
+stands there was acknowledged.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ from typing import Any
 from it2nb.core.session import Session
 from it2nb.core.wire import Action, ActionResult
 
+#: Where the test listens.
+SAID = 1
+
 
 def main(kind: str) -> None:
     make = {"light": light, "torch": torch_run}[kind]
@@ -37,9 +40,14 @@ def main(kind: str) -> None:
                 traceback.print_exc()
                 os._exit(1)
             os._exit(0)
-        print(f"pid {pid}", flush=True)
+        say(asked["run"], "pid", pid)
         _, status = os.waitpid(pid, 0)
-        print(f"gone {status}", flush=True)
+        say(asked["run"], "gone", status)
+
+
+def say(run: int, word: str, number: int) -> None:
+    # One write: parent and child have the same pipe.
+    os.write(SAID, f"{run} {word} {number}\n".encode())
 
 
 def warm_up() -> None:
@@ -58,6 +66,7 @@ def warm_up() -> None:
 
 
 def child(asked: dict[str, Any], make: Callable[..., tuple[Session, Callable[[], float]]]) -> None:
+    signal.alarm(120)  # nobody is left to kill it: its files would grow for ever
     folder = Path(asked["folder"])
     told = os.open(folder / "told", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     if asked["kill_at"] is not None:
@@ -70,7 +79,7 @@ def child(asked: dict[str, Any], make: Callable[..., tuple[Session, Callable[[],
         asker.start()
     with session.run():
         session.step({"loss": step(), "acc": 0.5})
-        os.write(sys.stdout.fileno(), b"training 0\n")
+        say(asked["run"], "training", 0)
         while not session.step({"loss": step(), "acc": 0.5}).stop:
             pass
 
@@ -115,7 +124,7 @@ def kill_at_byte(at: int, told: int) -> None:
     def deadly(inner: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
         def write(where: Any, data: Any) -> int:
             nonlocal left
-            if where in (told, sys.stdout.fileno()):
+            if where in (told, SAID):
                 return inner(where, data)
             view = memoryview(data).cast("B")
             with lock:
