@@ -42,5 +42,7 @@ def test_importing_the_package_loads_neither_torch_nor_ipython_nor_pandas() -> N
         "heavy = {'torch', 'IPython', 'pandas', 'plotly', 'ipywidgets', 'transformers'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+    )
     assert done.stdout.strip() == "[]", done.stdout + done.stderr

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 
 from it2nb.core.wire import Status
-from it2nb.notebook.commands import VERBS
+from it2nb.notebook.options import VERBS
 from scripts.kernel_client import KernelClient
 
 from .conftest import ROOT

@@ -38,7 +38,7 @@ def test_the_papers_loop_runs_with_this_package_in_its_place(tmp_path: Path) -> 
     session.register_knob(
         "weight_decay",
         get=lambda: float(opt.param_groups[0]["weight_decay"]),
-        set=lambda value: [g.__setitem__("weight_decay", float(value)) for g in opt.param_groups],
+        set=lambda value: [g.update(weight_decay=float(value)) for g in opt.param_groups],
         min=0.0,
         max=0.2,
         description="AdamW weight decay",
@@ -137,3 +137,11 @@ def test_a_figure_has_a_marker_at_each_applied_change() -> None:
             session.step({"loss": 1.0 / (step + 1)})
     figure = session.plot()
     assert {shape.x0 for shape in figure.layout.shapes} == {6}
+
+
+def test_a_loss_with_its_graph_is_recorded_without_a_warning_and_lets_the_graph_go() -> None:
+    session = it2nb.TrainingSession(directory=None)
+    weight = torch.ones(1, requires_grad=True)
+    with session.run():
+        session.step({"loss": (weight * 2).sum()})
+    assert session.metrics.latest()["loss"] == (1, 2.0)

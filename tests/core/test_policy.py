@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,11 +30,11 @@ def made(policy: Policy | None = None, **options: Any) -> tuple[dict[str, Any], 
     for name in cell:
         session.register_knob(
             name,
-            lambda name=name: cell[name],
-            lambda v, name=name: cell.__setitem__(name, v),
+            partial(cell.__getitem__, name),
+            partial(cell.__setitem__, name),
             min=0.0,
             max=1.0,
-        )  # type: ignore[misc]
+        )
     return cell, session
 
 

@@ -595,7 +595,7 @@ def test_two_metrics_logged_for_one_step_from_two_places_are_one_row() -> None:
         session.record({"val": 2.0})
     frame = session.metrics.frame()
     assert len(frame) == 1
-    assert frame.loc[0, ["loss", "acc", "val"]].tolist() == [1.0, 0.5, 2.0]
+    assert frame[["loss", "acc", "val"]].to_numpy().tolist() == [[1.0, 0.5, 2.0]]
 
 
 # --- waiting ------------------------------------------------------------------------------------
