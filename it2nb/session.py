@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from it2nb.core.control import RunStatus
+from it2nb.core.faults import Fault
 from it2nb.core.replay import Replay
 from it2nb.core.replay import replay as replay_of
 from it2nb.core.session import Session
@@ -16,9 +17,8 @@ from it2nb.core.surroundings import Surroundings
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from it2nb.pytorch.code import Code
-
     from it2nb.core.knobs import Knob
+    from it2nb.pytorch.code import Code
     from it2nb.pytorch.fork import Fork
     from it2nb.pytorch.hooks import Attachment
     from it2nb.server.limits import Limits
@@ -87,6 +87,30 @@ class TrainingSession(Session):
         from it2nb.pytorch.code import to_code
 
         return to_code(self.journal)
+
+    @overload
+    def report(self, what: Fault) -> None: ...
+
+    @overload
+    def report(self, what: str | Path) -> Path: ...
+
+    def report(self, what: Fault | str | Path) -> Path | None:
+        """Write the run as one HTML file that opens without a network; see `it2nb.report`.
+
+        Given a `Fault`, as the guards do, it records that instead. Any thread.
+        """
+        if isinstance(what, Fault):
+            super().report(what)
+            return None
+        from it2nb.report import write
+
+        return write(self.journal, what, title=self.title)
+
+    def export(self, path: str | Path) -> Path:
+        """Write the run into one zip file, which `it2nb.open` reads. Any thread."""
+        from it2nb.archive import export
+
+        return export(self.journal, path, title=self.title)
 
     def plot(self, metrics: Sequence[str] | None = None) -> go.Figure:
         """Draw the metrics with a marker at each intervention. Any thread."""

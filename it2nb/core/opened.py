@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
+from it2nb.core import archive
 from it2nb.core.chain import pack_rows
 from it2nb.core.errors import JournalDamaged
 from it2nb.core.history import History
@@ -25,7 +29,7 @@ def open(path: str | Path) -> OpenedJournal:
     Parameters
     ----------
     path : str or Path
-        ``journal.jsonl``, or the folder of the run.
+        ``journal.jsonl``, the folder of the run, or an exported ``run.zip``.
 
     Returns
     -------
@@ -39,7 +43,17 @@ def open(path: str | Path) -> OpenedJournal:
     JournalDamaged
         If a line is not what was written; names the seq. An unfinished last line is left out.
     """
-    return OpenedJournal(path)
+    path = Path(path)
+    if not archive.is_archive(path):
+        return OpenedJournal(path)
+    folder = tempfile.mkdtemp(prefix="it2nb-")
+    try:
+        opened = OpenedJournal(archive.unpack_journal(path, Path(folder)))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(opened, shutil.rmtree, folder, ignore_errors=True)
+    return opened
 
 
 class OpenedJournal(History):

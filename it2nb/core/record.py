@@ -100,6 +100,11 @@ class Record:
     def __len__(self) -> int:
         return self.next_seq
 
+    def row_types(self) -> list[str]:
+        """Return the types of the rows other than metrics, in the order of their first ones."""
+        self._refresh()
+        return list(self._lines)
+
     def since(self, seq: int = 0, *, after: bool = False, limit: int | None = None) -> list[Event]:
         """Return the events from `seq` on. Any thread; as fast as the result is short.
 

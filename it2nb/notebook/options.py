@@ -231,7 +231,8 @@ VERBS: dict[str, Verb] = {
         Verb("plot", "[METRIC ...]", "curves with a marker at each change", 0, 12),
         Verb("runs", "", "all runs of this kernel"),
         Verb("policy", "", "the rules in force"),
-        Verb("export", "[FOLDER]", "write journal, metrics and cell into a folder", 0, 1),
+        Verb("export", "[FOLDER|run.zip|run.html]", "write the run: a folder of files, one zip "
+             "that it2nb.open reads, or a report to look at", 0, 1),
         Verb("help", "[VERB]", "show this", 0, 1),
     )
 }  # fmt: skip

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from it2nb import archive, report
 from it2nb.core import lifetime
 from it2nb.core.errors import It2nbError
 from it2nb.core.session import Session
@@ -224,7 +225,12 @@ def _policy(command: Command, shell: Any) -> Any:
 
 def _export(command: Command, shell: Any) -> Text:
     session: Session = lifetime.current()
-    written = export(session, Path(command.words[0]) if command.words else None)
+    target = Path(command.words[0]) if command.words else None
+    if target is not None and target.suffix == ".zip":
+        return Text(str(archive.export(session.journal, target, title=session.title)))
+    if target is not None and target.suffix in (".html", ".htm"):
+        return Text(str(report.write(session.journal, target, title=session.title)))
+    written = export(session, target)
     return Text("\n".join(str(path) for path in written))
 
 
