@@ -492,7 +492,10 @@ function numberEditor(first: KnobView, dtype: "float" | "int", hands: Hands): Ed
     }
   };
   field.addEventListener("change", enter);
+  field.addEventListener("pointerdown", () => setAttribute(field, "data-rest", null));
   field.addEventListener("keydown", (event) => {
+    // After Enter the value is read, not edited, until a hand is on it again.
+    setAttribute(field, "data-rest", event.key === "Enter" ? "" : null);
     if (event.key === "Enter") enter();
     if (event.key !== "Escape") return;
     aiming = false;

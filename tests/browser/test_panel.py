@@ -300,6 +300,7 @@ display(Panel(evil_run)); display(panel)"""
 def test_axe_finds_nothing(open_notebook: OpenWith, theme: str) -> None:
     book = open_notebook([SHOW + "\nrun.session.warn('something to know')"])
     book.command("apputils:change-theme", theme=theme)
+    book.page.wait_for_function("(theme) => document.body.dataset.jpThemeName === theme", arg=theme)
     book.run(0)
     panel = Steered.under(book, 0)
     panel.enter("lr", "2.5e-6")
