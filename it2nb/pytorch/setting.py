@@ -162,6 +162,11 @@ class Setting:
         """
         old = self.values()
         at = first_nonzero(old)
+        # Groups that were set apart a moment ago stand to each other as shown, and no longer
+        # as the schedule has them.
+        is_apart = self.together is None and any(
+            slot.pending is not None for slot in self.slots.values()
+        )
         new = self._edits.originals(value, old)
         by_ratio = new is None and self.rule.dtype == "float" and bool(old[at])
         if new is None and self.rule.dtype == "float":
@@ -172,7 +177,8 @@ class Setting:
             admit(self, index, each)
         if new != old:
             self._edits.note(old, new)
-        self.together = (value, at) if by_ratio and len(new) > 1 else None
+        keeps_ratios = by_ratio and len(new) > 1 and not is_apart
+        self.together = (value, at) if keeps_ratios else None
         for index, each in enumerate(new):
             self._put(index, each)
         self._after_edit()
@@ -191,6 +197,7 @@ class Setting:
                 # Go on from the held value: worked out against the schedule at the next step.
                 slot.pending = None if slot.stands(groups[each]) else slot.held
                 slot.held = None
+                self.together = None
             slot.mode = mode
         self.note_busy()
 

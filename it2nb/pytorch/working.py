@@ -80,6 +80,8 @@ def _work_out(setting: Setting, groups: list[Group]) -> None:
     factors: dict[int, float] = {}
     for at in waiting:
         slot, target = setting.slots[at], targets[at]
+        if abs(slot.factor) < ZERO:
+            slot.factor = 1.0  # it was set to 0: what the schedule has by now counts again
         would = _would(setting, groups, at)
         once, slot.pending, slot.once = slot.once, None, False
         slot.forget_writing()
@@ -169,12 +171,16 @@ def _targets(
 def _scale(
     setting: Setting, groups: list[Group], factors: Mapping[int, float], driving: list[Any]
 ) -> None:
-    """Multiply the rest of the schedule, in the schedulers if that can be done."""
+    """Multiply the rest of the schedule, in the schedulers if that can be done.
+
+    By 0 they are never multiplied: nothing would lead back.
+    """
     below = None if setting.cell.name == "lr" else setting.rule.max
-    done = bool(driving) and places.scale(driving, setting.cell, groups, factors, below)
+    lasting = {at: factor for at, factor in factors.items() if abs(factor) >= ZERO}
+    done = bool(driving and lasting) and places.scale(driving, setting.cell, groups, lasting, below)
     for at, factor in factors.items():
         slot = setting.slots[at]
-        if not done:
+        if not done or at not in lasting:
             slot.factor *= factor
             continue
         slot.scaled *= factor

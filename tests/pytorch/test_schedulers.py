@@ -494,6 +494,33 @@ def test_an_edit_that_scales_the_schedule_far_up_is_warned_of() -> None:
     assert "its largest lr becomes 25" in rows(session, "note")[0]["text"]
 
 
+@pytest.mark.parametrize("then", ["release", "edit"])
+@pytest.mark.parametrize("name", ["LambdaLR", "CosineAnnealingLR", "ExponentialLR", "the loop"])
+def test_an_lr_set_to_0_comes_back(name: str, then: str) -> None:
+    (weight,) = parameters()
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    scheduler = SCHEDULES[name](optimizer) if name in SCHEDULES else None
+    schedule: list[float] = []
+
+    def write(step: int) -> None:
+        if scheduler is None:
+            optimizer.param_groups[0]["lr"] = 0.1 - 0.001 * step
+        schedule.append(optimizer.param_groups[0]["lr"])
+
+    back = {"name": "lr", "value": NEW} if then == "edit" else {"name": "lr", "mode": "release"}
+    with run([scheduler] if scheduler else []) as (session, _):
+        used = record(optimizer)
+        edits = {5: {"name": "lr", "value": 0.0}, 10: back}
+        train(optimizer, 20, scheduler, edits, session=session, before=write)
+
+    assert statuses(session) == ["applied", "applied"]
+    assert used[5:10] == [0.0] * 5
+    assert used[10] == pytest.approx(NEW if then == "edit" else schedule[10], rel=1e-9)
+    assert all(used[10:])
+    if name == "the loop":
+        assert used[10:] == pytest.approx([used[10] / schedule[10] * lr for lr in schedule[10:]])
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_C18_groups_keep_their_ratios_under_every_schedule(name: str) -> None:
     def fresh() -> tuple[torch.optim.Optimizer, Any]:
@@ -525,6 +552,48 @@ def test_C18_groups_keep_their_ratios_under_every_schedule(name: str) -> None:
     )
     for step, (got, expect) in enumerate(zip(used, want, strict=True)):
         assert got == pytest.approx(expect, rel=1e-6), step
+
+
+@pytest.mark.parametrize("scheduled", [True, False])
+def test_all_groups_after_one_at_the_same_control_point_keep_the_ratios_that_are_shown(
+    scheduled: bool,
+) -> None:
+    groups = [{"params": parameters(), "lr": lr} for lr in (0.1, 0.02)]
+    optimizer = torch.optim.SGD(groups)
+    scheduler = lrs.ExponentialLR(optimizer, 0.9) if scheduled else None
+    with run([scheduler] if scheduled else []) as (session, _):
+        used = record(optimizer, at=None)
+        one_then_all = [{"name": "lr[1]", "value": 0.5}, {"name": "lr", "value": 0.2}]
+        shown: list[float] = []
+
+        def look(step: int) -> None:
+            if step == 3:
+                shown[:] = [session.knobs[name].value for name in ("lr[0]", "lr[1]")]
+
+        train(optimizer, 3, scheduler, {2: one_then_all}, session=session, before=look)
+
+    assert statuses(session) == ["applied", "applied"]
+    ratio = 0.5 / (0.1 * 0.9 if scheduled else 0.1)
+    assert used[2] == shown == pytest.approx([0.2, 0.2 * ratio], rel=1e-12)
+
+
+def test_groups_held_apart_go_on_from_the_values_that_are_shown() -> None:
+    groups = [{"params": parameters(), "lr": lr} for lr in (0.1, 0.02)]
+    optimizer = torch.optim.SGD(groups)
+    scheduler = lrs.ExponentialLR(optimizer, 0.9)
+    with run([scheduler]) as (session, _):
+        used = record(optimizer, at=None)
+        edits: dict[int, Any] = {
+            2: {"name": "lr", "mode": "hold"},
+            3: [{"name": "lr[1]", "value": 0.5}, {"name": "lr", "value": 0.2}],
+            6: {"name": "lr", "mode": "rescale"},
+        }
+        train(optimizer, 8, scheduler, edits, session=session)
+
+    held = pytest.approx([0.2, 0.5 * 0.2 / 0.09])
+    assert used[3] == held
+    assert used[6] == held
+    assert used[7] == pytest.approx([0.9 * each for each in used[6]])
 
 
 @pytest.mark.parametrize("mode", ["rescale", "hold"])
