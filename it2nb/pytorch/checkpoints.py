@@ -13,7 +13,8 @@ import pickle
 import re
 import time
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -250,7 +251,8 @@ def _write_through(part: Path, content: Mapping[str, Any]) -> tuple[str, int]:
     with open(part, "xb", buffering=0) as file:
         hashed = _Hashed(file)
         try:
-            torch.save(dict(content), cast(IO[bytes], hashed))
+            with _checksums():
+                torch.save(dict(content), cast(IO[bytes], hashed))
         except RuntimeError as error:
             # The writer finds its file shorter than it thinks and says only that.
             if hashed.error is not None:
@@ -258,6 +260,21 @@ def _write_through(part: Path, content: Mapping[str, Any]) -> tuple[str, int]:
             raise
         os.fsync(file.fileno())
     return hashed.sha256.hexdigest(), hashed.size_bytes
+
+
+@contextmanager
+def _checksums() -> Iterator[None]:
+    """Let torch write the checksums by which `read` finds damage, whatever the user set."""
+    options = torch.serialization
+    if not hasattr(options, "set_crc32_options"):  # torch 2.5 always writes them
+        yield
+        return
+    kept = options.get_crc32_options()
+    options.set_crc32_options(True)
+    try:
+        yield
+    finally:
+        options.set_crc32_options(kept)
 
 
 def _flush_folder(folder: Path) -> None:
@@ -344,6 +361,11 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
             else f"there is no checkpoint {str(path)!r}"
         )
     try:
+        # torch.load takes a file in which single bits have changed.
+        with zipfile.ZipFile(path) as file:
+            damaged = file.testzip()
+        if damaged is not None:
+            raise Rejected(f"{path} is damaged: {damaged} in it is not what was written")
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as err:
         said = re.search(r"GLOBAL ([\w.]+)", str(err))

@@ -244,7 +244,28 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
         start = content.index(file.read(name))
     content[start : start + 40] = b"\xff" * 40
     info.path.write_bytes(content)
-    with pytest.raises(Rejected, match=r"can't be read|was not loaded"):
+    with pytest.raises(Rejected, match=r"is damaged|can't be read|was not loaded"):
+        checkpoints.read(info.path)
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+def test_a_weight_in_which_one_bit_changed_is_refused(tmp_path: Path, checksums: bool) -> None:
+    live, _ = small_run()
+    kept = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(checksums)
+    try:
+        info = saved(tmp_path / "step-000005.pt", live)
+        assert torch.serialization.get_crc32_options() == checksums
+    finally:
+        torch.serialization.set_crc32_options(kept)
+    checkpoints.read(info.path)
+    content = bytearray(info.path.read_bytes())
+    with zipfile.ZipFile(info.path) as file:
+        weight = next(each for each in file.namelist() if "/data/" in each)
+        at = content.index(file.read(weight))
+    content[at + 3] ^= 0x40
+    info.path.write_bytes(content)
+    with pytest.raises(Rejected, match="is damaged"):
         checkpoints.read(info.path)
 
 
