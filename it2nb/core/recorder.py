@@ -148,8 +148,11 @@ class Recorder:
             why = f"{value!r:.60} is text, not a number"
         else:
             with guard(f"value of {name}") as fault:
-                # One-element arrays: float() of those is deprecated in NumPy.
-                number = float(value.item() if isinstance(value, np.ndarray) else value)
+                # float() of a one-element array is deprecated in NumPy, and of a tensor that
+                # carries a graph it warns in PyTorch.
+                if isinstance(value, np.ndarray) or hasattr(value, "detach"):
+                    value = value.item()
+                number = float(value)
             why = f"a {type(value).__name__} is no number ({fault.error})"
         if number is None:
             self.refused.setdefault(_text(name), why)
