@@ -38,6 +38,11 @@ class TrainingSession(Session):
         What `evaluate` runs: no arguments, returns a dict of metrics.
     resources_every_s : float, seconds
         Between two ``resources`` rows.
+    snapshots : mapping or bool
+        What is kept in memory to go back to: ``{"every": 50, "max_bytes": 2**30, ...}``; see
+        `it2nb.pytorch.rewind.install`. False keeps none.
+    autosave_s : float, optional
+        Seconds between two checkpoint files that are saved by themselves.
     replay : Replay or path, optional
         Do this recorded run again: its requests come at their control points; see
         `it2nb.replay`.
@@ -50,12 +55,16 @@ class TrainingSession(Session):
         watch_metrics: Sequence[str] = (),
         evaluate: Callable[[], Any] | None = None,
         resources_every_s: float = 30.0,
+        snapshots: Mapping[str, Any] | bool = True,
+        autosave_s: float | None = None,
         replay: Replay | str | Path | None = None,
         **options: Any,
     ) -> None:
         options.setdefault("watch", list(watch_metrics))
         super().__init__(goal, **options)
         self._resources_every_s = resources_every_s
+        self._snapshots = snapshots
+        self._autosave_s = autosave_s
         if evaluate is not None:
             self.on_evaluate(evaluate)
         if replay is not None:
@@ -183,7 +192,7 @@ class TrainingSession(Session):
         if self.bound.models and self.bound.optimizers:
             from it2nb.pytorch import modules, rewind
 
-            rewind.install(self)
+            rewind.install(self, snapshots=self._snapshots, autosave_s=self._autosave_s)
             modules.install(self)
 
     def bind_model(self, model: Any) -> None:
@@ -255,6 +264,21 @@ class TrainingSession(Session):
         """Call `function` with what the `on_save` of the same place had returned."""
         self.bound.on_load.append(function)
         return function
+
+    def train(self, step_fn: Callable[[int], Any], steps: int | None = None) -> RunStatus:
+        """Run a training whose updates `step_fn` makes; see `it2nb.pytorch.stepping.train`."""
+        from it2nb.pytorch.stepping import train
+
+        return train(self, step_fn, steps)
+
+    def evaluate_now(self) -> Any:
+        """Run the evaluator and leave no trace in the training. Training thread."""
+        if "torch" not in sys.modules:
+            return super().evaluate_now()
+        from it2nb.pytorch.evaluate import undisturbed
+
+        with undisturbed(self.bound.models, of=self.evaluator):
+            return super().evaluate_now()
 
     def undo(self, **args: Any) -> Any:
         """Take the last intervention back, in a branch of its own; see `do`."""

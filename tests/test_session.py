@@ -145,3 +145,41 @@ def test_a_loss_with_its_graph_is_recorded_without_a_warning_and_lets_the_graph_
     with session.run():
         session.step({"loss": (weight * 2).sum()})
     assert session.metrics.latest()["loss"] == (1, 2.0)
+
+
+def test_a_guard_goes_back_to_the_last_good_state() -> None:
+    model, opt = small()
+    session = it2nb.TrainingSession(snapshots={"every": 2, "max_share": 1.0})
+    session.bind(model, optimizers=[opt])
+    session.guard(it2nb.NonFinite(["loss"]), do="go_back")
+
+    def update(step: int) -> dict[str, float]:
+        loss = train_step(model, opt)
+        if step == 6 and session.branch_id == 0:
+            with torch.no_grad():
+                next(model.parameters()).fill_(float("nan"))
+            return {"loss": float("nan")}
+        return {"loss": loss}
+
+    assert session.train(update, 12) == "finished"
+    (row,) = session.journal.requests().to_dict("records")
+    assert (row["source"], row["type"], row["status"]) == ("guard", "goto", "applied")
+    assert session.branch_id == 1 and session.branches[1].step <= 6
+    assert all(bool(p.isfinite().all()) for p in model.parameters())
+
+
+def test_an_evaluation_without_a_bound_model_leaves_random_streams_and_modes_alone() -> None:
+    model, _ = small()
+    session = it2nb.TrainingSession(directory=None)
+
+    @session.on_evaluate
+    def evaluate() -> dict[str, float]:
+        model.eval()
+        return {"val_loss": float(torch.rand(1))}
+
+    with session.run():
+        session.step()
+        before = torch.get_rng_state()
+        result = session.submit(it2nb.Action(type="evaluate"), wait=True)
+        assert result.ok and model.training
+        assert torch.equal(before, torch.get_rng_state())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from it2nb.core.session import Session
 
 #: What a guard asks for when it trips, by name.
-REMEDIES = ("note", "pause", "stop", "lower_lr", "undo")
+REMEDIES = ("note", "pause", "stop", "lower_lr", "undo", "go_back")
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +238,10 @@ class Guard:
     Parameters
     ----------
     condition : Condition
-    do : {"note", "pause", "stop", "lower_lr", "undo"} or callable
+    do : {"note", "pause", "stop", "lower_lr", "undo", "go_back"} or callable
         What to ask for, with source ``guard``, at the same control point and so before the
-        next update. A callable gets session and trip and returns an Action, several or None.
+        next update. ``"go_back"`` returns to the newest state without a NaN or infinity. A
+        callable gets session and trip and returns an Action, several or None.
     cooldown : int, optimizer steps
         After a trip it looks away for that long.
     """
@@ -297,4 +298,7 @@ class Guard:
             value = session.knobs["lr"].value / 2
             payload = {"name": "lr", "value": value}
             return [Action(type="set_knob", payload=payload, observed=observed, reason=trip.reason)]
+        if self.do == "go_back":
+            payload = {"good": True}
+            return [Action(type="goto", payload=payload, observed=observed, reason=trip.reason)]
         return [Action(type=self.do, observed=observed, reason=trip.reason)]
