@@ -73,23 +73,32 @@ class Gate:
         session = self._session
         session._attention = False
         self.wake.clear()
-        self._settle_approvals()
         aside: list[ActionHandle] = []
-        for _ in range(len(session.queue)):
-            if session.stop_requested:
-                break
-            handle = session.queue.pop()
-            if handle is None:
-                break
-            if self.only is not None and handle.action.type not in self.only:
-                aside.append(handle)
-            else:
-                self._serve(handle)
-        session.queue.put_back(aside)
+        try:
+            self._settle_approvals()
+            for _ in range(len(session.queue)):
+                if session.stop_requested:
+                    break
+                handle = session.queue.pop()
+                if handle is None:
+                    break
+                if self.only is not None and handle.action.type not in self.only:
+                    aside.append(handle)
+                else:
+                    self._serve(handle)
+        finally:
+            # Also when an interrupt goes through: the others are served at the next point.
+            session.queue.put_back(aside)
+            if (
+                len(session.queue)
+                or session.stop_requested
+                or session.status == "paused"
+                or self._held
+                or self._approved
+            ):
+                session._attention = True
         if session.stop_requested:
             self._refuse_rest()
-        if len(session.queue) or session.stop_requested or self._held:
-            session._attention = True
 
     def _serve(self, handle: ActionHandle) -> None:
         try:

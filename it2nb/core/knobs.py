@@ -136,8 +136,14 @@ class Knob:
     def _check(self) -> None:
         get: object = self.get
         set: object = self.set
-        if not 0 < len(str(self.name)) <= 200:
+        if not _is_text(self.name) or not 0 < len(self.name) <= 200:
             raise KnobError(f"a knob needs a name of 1 to 200 characters, not {self.name!r}")
+        told = (self.unit, self.group, self.description, *self.aliases, *self.modes)
+        if not all(_is_text(each) for each in told):
+            raise KnobError(
+                f"{self.name}: unit, group, description, aliases and modes have to be text, not "
+                f"{next(each for each in told if not _is_text(each))!r}"
+            )
         if not callable(get) or not callable(set):
             raise KnobError(
                 f"{self.name}: get and set have to be callables, not "
@@ -180,6 +186,8 @@ class Knob:
                 raise KnobRangeError(
                     f"{self.name}: {what}={bound!r} is not finite; leave it out for no bound"
                 )
+            # NumPy's numbers and fractions can't travel.
+            setattr(self, what, _plain_bound(bound))
         if self.min is not None and self.max is not None and self.min > self.max:
             raise KnobRangeError(f"{self.name}: min={self.min!r} is above max={self.max!r}")
         if self.step is not None and self.step <= 0:
@@ -365,6 +373,15 @@ class Knob:
             aliases=list(self.aliases),
             last=None if self.last is None else _last(self.last),
         )
+
+
+def _is_text(value: object) -> bool:
+    """Whether it is a text that can be written as UTF-8: no lone half of a surrogate pair."""
+    return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
+
+
+def _plain_bound(bound: numbers.Real) -> float | int:
+    return int(bound) if isinstance(bound, numbers.Integral) else float(bound)
 
 
 class KnobRegistry(Mapping[str, Knob]):

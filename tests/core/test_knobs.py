@@ -234,3 +234,18 @@ def test_a_taken_name_is_refused_unless_replaced() -> None:
     assert registry.register(other, replace=True) is registry["x"] is other
     registry.unregister("x")
     assert len(registry) == 0
+
+
+@pytest.mark.parametrize(
+    "odd", [{"name": 5}, {"name": None}, {"name": "\ud800"}, {"unit": 5}, {"description": None}]
+)
+def test_a_knob_that_could_not_be_told_of_is_refused_at_once(odd: dict[str, Any]) -> None:
+    with pytest.raises(KnobError):
+        Knob(**{"name": "x", "get": lambda: 0.5, "set": lambda v: None} | odd)
+
+
+def test_bounds_of_any_number_type_can_be_shown() -> None:
+    knob = Knob("x", lambda: 0.5, lambda v: None, min=np.float32(0.25), max=Fraction(3, 2))
+    view = knob.view()
+    assert (view.min, view.max) == (0.25, 1.5)
+    assert type(view.min) is type(view.max) is float

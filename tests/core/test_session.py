@@ -852,3 +852,44 @@ def test_an_interrupt_in_the_midst_of_a_submit_leaves_no_request_without_a_resul
 
 def _interrupted(handle: Any) -> None:
     raise KeyboardInterrupt
+
+
+def test_after_an_interrupt_in_a_handler_the_others_are_served_all_the_same() -> None:
+    cell, session = made()
+
+    @session.action("leave")
+    def leave() -> None:
+        raise KeyboardInterrupt
+
+    with session.run():
+        session.step()
+        asked = [
+            session.submit(Action(type="note", payload={"text": "set aside"})),
+            session.submit(Action(type="leave")),
+            session.submit(Action(type="set_knob", payload={"name": "lr", "value": 0.5})),
+        ]
+        session.gate.only = frozenset({"leave", "set_knob"})
+        with pytest.raises(KeyboardInterrupt):
+            session.step()
+        session.gate.only = None
+        session.step()
+        assert [each.status for each in asked] == ["applied", "failed", "applied"]
+        assert cell["lr"] == 0.5
+
+
+def test_a_pause_outlives_an_interrupt_that_the_loop_swallows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, session = made()
+    with session.run():
+        session.step()
+        session.submit(Action(type="pause"))
+        with monkeypatch.context() as patched:
+            patched.setattr(session.gate.wake, "wait", _interrupted)
+            for _ in range(3):
+                with pytest.raises(KeyboardInterrupt):
+                    session.step()
+                assert session.status == "paused"
+        threading.Timer(0.1, session.resume).start()
+        session.step()
+        assert session.status == "running"
