@@ -56,14 +56,16 @@ def main(arguments: list[str]) -> None:
     with dev_page() as address, sync_playwright() as playwright, chromium(playwright) as browser:
         for theme in THEMES:
             for width in WIDTHS:
-                page = browser.new_page(viewport={"width": width, "height": 700})
+                # Tall enough: curves that nobody sees are not drawn.
+                page = browser.new_page(viewport={"width": width, "height": 1500})
                 page.on("console", lambda message: print(message.type, message.text))
                 page.on("pageerror", lambda error: print("error", error))
                 page.goto(f"{address}?theme={theme}{story}")
                 page.wait_for_selector(".it2-plot-area .plot-container")
                 page.wait_for_timeout(700)  # all plots are drawn, one a frame
                 suffix = f"-{options.story}" if options.story else ""
-                page.screenshot(path=options.out / f"{theme}-{width}{suffix}.png", full_page=True)
+                panel = page.locator("section.it2")
+                panel.screenshot(path=options.out / f"{theme}-{width}{suffix}.png")
                 page.close()
 
 
