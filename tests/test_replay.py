@@ -15,7 +15,7 @@ import torch
 
 import it2nb
 from it2nb.core.comparison import Verdict
-from it2nb.core.recording import cell_row
+from it2nb.core.recording import RESTORES, Recording, cell_row
 from it2nb.core.replay import ReplayRefused
 from it2nb.core.session import Session
 from it2nb.core.wire import Action
@@ -158,6 +158,9 @@ def test_a_replay_can_be_replayed() -> None:
     second, verdict = again(first)
     assert verdict, str(verdict)
     assert changes(second) == changes(first)
+    restores = [r.restore for r in Recording(second.journal).requests if r.type in RESTORES]
+    assert len(restores) == 2
+    assert all(each is not None and each.state is not None for each in restores)
 
 
 def test_pauses_do_not_wait_and_one_that_nobody_ended_is_left_out(tmp_path: Path) -> None:

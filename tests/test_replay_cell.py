@@ -115,3 +115,24 @@ def test_a_file_that_is_not_there_is_told_in_a_line(kernel: Kernel, tmp_path: Pa
     )
     assert "can't be read" in cell.error
     assert "Traceback" not in cell.error
+
+
+def test_the_run_becomes_a_program_that_trains_the_same_weights_in_the_same_kernel(
+    kernel: Kernel,
+) -> None:
+    replay(kernel)
+    kernel.run("code = it2nb.current().to_code()")
+    assert kernel.value("code.left_out") == "()"
+    assert kernel.value("'it2nb' in code") == "False"
+    kernel.run("fresh(); shift = 0; gate = threading.Semaphore(9)")
+    kernel.run("exec(code, globals())")
+    same = "all(torch.equal(a, b) for a, b in zip(weights, model.parameters()))"
+    assert kernel.value(same) == "True"
+
+
+def test_export_writes_one_file_and_a_report(kernel: Kernel) -> None:
+    replay(kernel)
+    assert "run.zip" in kernel.run("%it2 export run.zip").shown
+    assert kernel.value("len(it2nb.open('run.zip').requests())") == "4"
+    assert "run.html" in kernel.run("%it2 export run.html").shown
+    assert kernel.value("'<!doctype html>' in open('run.html').read()") == "True"

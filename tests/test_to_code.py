@@ -253,6 +253,19 @@ def test_stop_undo_and_loads_are_in_the_program() -> None:
     assert 'note = """a text\n  over lines, not to be indented"""' in code
 
 
+def test_what_was_asked_before_the_first_update() -> None:
+    code = check(
+        QUICKSTART,
+        LOOP,
+        {
+            0: [ask("set_knob", name="lr", value=1e-3), ask("set_knob", name="shift", value=1)],
+            5: [ask("undo")],
+        },
+        ["shift"],
+    )
+    assert "AFTER.pop(updates, ()) if updates == 0" in code
+
+
 def test_hold_and_release() -> None:
     code = check(
         QUICKSTART,

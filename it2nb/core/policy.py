@@ -236,12 +236,12 @@ class Policy:
         source = handle.source
         if source == "replay":
             return ALLOW
-        if not (self._rules or self._forbidden.get(source) or source in self._budgets):
-            return ALLOW  # most sessions have no rule at all
         for veto in self._vetoes:
             said = veto(handle)
             if said is not None:
                 return Verdict("reject", said)
+        if not (self._rules or self._forbidden.get(source) or source in self._budgets):
+            return ALLOW  # most sessions have no rule at all
         knobs = _knobs_of(spec.name, payload, session)
         names = [spec.name, *knobs]
         reason = self._why_not(source, names, session)

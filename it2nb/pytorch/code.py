@@ -360,7 +360,12 @@ class _Program:
     @property
     def acts_before(self) -> bool:
         """Whether something is to be done before an update."""
-        return bool(self.before) or "held" in self.needs or self._uses_once
+        return bool(self.before) or "held" in self.needs or self._uses_once or self.acts_first
+
+    @property
+    def acts_first(self) -> bool:
+        """Whether something was asked before the first update, whose gradients were there."""
+        return any(line.when == 0 for line in self.after)
 
     @property
     def is_many(self) -> bool:
@@ -493,6 +498,8 @@ class _Program:
         many = self.is_many
         key = "(updates + 1, name)" if many else "updates + 1"
         found = text.LET_BEFORE.format(name="name" if many else "")
+        if self.acts_first:
+            found += text.FIRST_BEFORE
         if self.before:
             found += text.CHANGE_BEFORE.format(key=key)
         if self._uses_once:

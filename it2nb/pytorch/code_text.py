@@ -15,6 +15,11 @@ def before_update({name}):
     """Bring into force what was changed for the update that comes."""
 '''
 
+FIRST_BEFORE = """\
+    for change in AFTER.pop(updates, ()) if updates == 0 else ():
+        change()
+"""
+
 CHANGE_BEFORE = """\
     for change in BEFORE.get({key}, ()):
         change()

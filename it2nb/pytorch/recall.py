@@ -35,6 +35,7 @@ class Kept:
     tree: Mapping[str, Any] | None
     knobs: KnobValues
     extra: list[Any]
+    place: list[int]
 
 
 class Recall:
@@ -72,6 +73,7 @@ class Recall:
             tree,
             read_knobs(session),
             past.users_own(reduce) if tree is not None else [],
+            session.place(),
         )
 
     def restore_for(self, action_id: str) -> Restore | None:
@@ -89,6 +91,11 @@ class Recall:
         if restore.knobs is not None:
             values = self._kept[restore.knobs.seq].knobs
         told = {key: restore.told[key] for key in _TOLD if key in restore.told}
+        # So that this run can be replayed in its turn.
+        if state is not None:
+            told["kept"] = state.place
+        if restore.knobs is not None:
+            told["knobs_kept"] = self._kept[restore.knobs.seq].place
         if state is None or state.tree is None:
             done = self._knobs_alone(values)
         else:
