@@ -240,12 +240,14 @@ def test_a_taken_name_is_refused_unless_replaced() -> None:
     "odd", [{"name": 5}, {"name": None}, {"name": "\ud800"}, {"unit": 5}, {"description": None}]
 )
 def test_a_knob_that_could_not_be_told_of_is_refused_at_once(odd: dict[str, Any]) -> None:
+    known: dict[str, Any] = {"name": "x", "get": lambda: 0.5, "set": lambda v: None}
     with pytest.raises(KnobError):
-        Knob(**{"name": "x", "get": lambda: 0.5, "set": lambda v: None} | odd)
+        Knob(**known | odd)
 
 
 def test_bounds_of_any_number_type_can_be_shown() -> None:
-    knob = Knob("x", lambda: 0.5, lambda v: None, min=np.float32(0.25), max=Fraction(3, 2))
+    bounds: dict[str, Any] = {"min": np.float32(0.25), "max": Fraction(3, 2)}
+    knob = Knob("x", lambda: 0.5, lambda v: None, **bounds)
     view = knob.view()
     assert (view.min, view.max) == (0.25, 1.5)
     assert type(view.min) is type(view.max) is float
