@@ -281,7 +281,9 @@ def explain(err: ValidationError) -> str:
     for each in err.errors(include_url=False, include_context=False)[:5]:
         where = ".".join(map(str, each["loc"]))
         said = each["msg"][0].lower() + each["msg"][1:]
-        given = repr(each.get("input"))
+        given = "<unprintable>"
+        with guard("repr of a value"):
+            given = repr(each.get("input"))
         given = given if len(given) <= 40 else given[:37] + "..."
         parts.append(f"{where}: {said}, not {given}" if where else said)
     return "; ".join(parts)

@@ -140,6 +140,9 @@ def shape(asked: object) -> tuple[Action, str | None]:
 def _stand_in(asked: Mapping[Any, Any]) -> Action:
     """Something to hang the rejection on, keeping type and id where they can be kept."""
     kind, given = asked.get("type"), asked.get("id")
+    kind = strict(kind)[0] if isinstance(kind, str) else None
+    if isinstance(given, str) and strict(given)[0] != given:
+        given = None  # no Unicode text
     return Action(
         type=kind[:200] if isinstance(kind, str) and kind else "invalid",
         id=given if isinstance(given, str) and 0 < len(given) <= 128 else new_id(),

@@ -248,8 +248,11 @@ class Gate:
 
     def _settle_approvals(self) -> None:
         session = self._session
-        while self._approved:
-            handle, approve, by = self._approved.pop(0)
+        for answer in list(self._approved):
+            handle, approve, by = answer
+            if approve and self.only is not None and handle.action.type not in self.only:
+                continue  # the steps are of a trial: it meets the first one after that
+            self._approved.remove(answer)
             if self._held.pop(handle.id, None) is None:
                 continue
             handle.waiting = False
@@ -260,7 +263,10 @@ class Gate:
                 self._serve(handle)
             else:
                 settle(session, handle, "rejected", f"refused by {by}")
+        answered = {handle.id for handle, _, _ in self._approved}
         for held in list(self._held.values()):
+            if held.handle.id in answered:
+                continue
             if held.until is not None and session.t >= held.until:
                 self._held.pop(held.handle.id, None)
                 held.handle.waiting = False

@@ -366,6 +366,11 @@ def plain(value: Any) -> Any:
 _SIMPLE = frozenset({bool, int, float, str})
 
 
+def _digits(value: int) -> str:
+    """Write a number beyond 64 bits; Python refuses thousands of digits, and nobody reads them."""
+    return str(value) if value.bit_length() < 4096 else hex(value)[:32] + "..."
+
+
 def _plain(value: Any, path: str, found: dict[str, NonFinite], depth: int) -> JSON:
     if value is None or value is True or value is False:
         return value
@@ -374,7 +379,7 @@ def _plain(value: Any, path: str, found: dict[str, NonFinite], depth: int) -> JS
         # A lone surrogate is no Unicode text and has no UTF-8 form.
         return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
     if kind is int:
-        return value if -(2**63) <= value < 2**64 else str(value)
+        return value if -(2**63) <= value < 2**64 else _digits(value)
     if kind is float:
         odd = kind_of(value)
         if odd is None:

@@ -893,3 +893,57 @@ def test_a_pause_outlives_an_interrupt_that_the_loop_swallows(
         threading.Timer(0.1, session.resume).start()
         session.step()
         assert session.status == "running"
+
+
+def test_what_is_approved_while_steps_are_of_a_trial_waits_for_its_end() -> None:
+    cell, session = made()
+    session.policy.confirm("lr")
+    session.policy.approval_timeout_s = None
+    with session.run():
+        session.step()
+        asked = session.submit(
+            Action(type="set_knob", payload={"name": "lr", "value": 0.5}), source="agent"
+        )
+        session.step()
+        assert asked.status == "waiting"
+        session.gate.only = frozenset({"stop"})
+        assert session.approve(asked.id)
+        session.step()
+        assert (asked.status, cell["lr"]) == ("waiting", 0.1)
+        session.gate.only = None
+        session.step()
+        assert (asked.status, cell["lr"]) == ("applied", 0.5)
+
+
+class _Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError("boom")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"type": "note", "id": "\ud800", "payload": {"text": "a"}},
+        {"type": "\ud800", "payload": {}},
+        {"type": "note", "payload": {_Unprintable(): 1}},
+        {"type": "set_knob", "payload": {"name": "lr", "value": 10**5000}},
+    ],
+)
+def test_rule_2_what_can_not_be_printed_is_rejected_and_not_raised(odd: dict[str, Any]) -> None:
+    _, session = made()
+    with session.run():
+        session.step()
+        handle = session.submit(odd)
+        session.step()
+    assert handle.status == "rejected"
+
+
+def test_rule_6_a_result_of_thousands_of_digits_does_not_end_the_training() -> None:
+    _, session = made()
+    session.action("count")(lambda payload: {"found": 10**5000})
+    with session.run():
+        session.step()
+        result = session.submit(Action(type="count"), wait=True)
+        session.step()
+    assert result.status == "applied"
+    assert session.status == "finished"
