@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -135,7 +136,7 @@ def _carry_out(
     session.about_to_apply(handle, spec)
     try:
         with guard(f"handler of {spec.name}") as fault:
-            data = spec.handler(payload, session)
+            data = _call(spec, payload, session)
     finally:
         session.serving = previous
     if fault.kind == "Rejected":
@@ -157,6 +158,14 @@ def _carry_out(
     else:
         settle(session, handle, "applied", data=data)
     return None
+
+
+def _call(spec: ActionSpec, payload: dict[str, Any], session: Session) -> Any:
+    try:
+        return spec.handler(payload, session)
+    except (CancelledError, GeneratorExit) as error:
+        # No Exception, and yet a fault of the handler: nobody wants the training to end.
+        raise RuntimeError(f"{type(error).__name__} {error}".strip()) from error
 
 
 def _settle_change(session: Session, handle: ActionHandle, change: KnobChange) -> None:

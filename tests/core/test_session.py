@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import gc
 import math
@@ -946,4 +947,23 @@ def test_rule_6_a_result_of_thousands_of_digits_does_not_end_the_training() -> N
         result = session.submit(Action(type="count"), wait=True)
         session.step()
     assert result.status == "applied"
+    assert session.status == "finished"
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit])
+def test_rule_6_a_cancelled_task_in_a_handler_does_not_end_the_training(
+    kind: type[BaseException],
+) -> None:
+    _, session = made()
+
+    @session.action("fetch")
+    def fetch() -> None:
+        raise kind
+
+    with session.run():
+        session.step()
+        result = session.submit(Action(type="fetch"), wait=True)
+        session.step()
+    assert result.status == "failed"
+    assert kind.__name__ in str(result.error)
     assert session.status == "finished"
