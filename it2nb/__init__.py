@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from it2nb.core.knobs import Knob as Knob
     from it2nb.core.lifetime import current as current
     from it2nb.core.lifetime import runs as runs
-    from it2nb.core.opened import open as open
     from it2nb.core.policy import Policy as Policy
     from it2nb.core.replay import replay as replay
     from it2nb.core.wire import Action as Action
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from it2nb.pytorch.autopatch import autopatch as autopatch
     from it2nb.pytorch.autopatch import unpatch as unpatch
     from it2nb.pytorch.live import live as live
+    from it2nb.recorded import open as open
     from it2nb.server.async_client import AsyncClient as AsyncClient
     from it2nb.server.client import Client as Client
     from it2nb.session import TrainingSession as TrainingSession
@@ -71,7 +71,7 @@ _HOMES = {
     "attach": "it2nb.attached",
     "current": "it2nb.core.lifetime",
     "live": "it2nb.pytorch.live",
-    "open": "it2nb.core.opened",
+    "open": "it2nb.recorded",
     "replay": "it2nb.core.replay",
     "runs": "it2nb.core.lifetime",
     "unpatch": "it2nb.pytorch.autopatch",

@@ -183,3 +183,20 @@ def test_an_evaluation_without_a_bound_model_leaves_random_streams_and_modes_alo
         result = session.submit(it2nb.Action(type="evaluate"), wait=True)
         assert result.ok and model.training
         assert torch.equal(before, torch.get_rng_state())
+
+
+def test_an_opened_run_gives_the_same_frames_and_figure_without_the_run() -> None:
+    cell = {"x": 1.0}
+    session = it2nb.TrainingSession()
+    session.register_knob("x", lambda: cell["x"], lambda v: cell.__setitem__("x", v))
+    with session.run():
+        for step in range(10):
+            if step == 5:
+                session.set("x", 2.0)
+            session.step({"loss": 1.0 / (step + 1)})
+    assert session.path is not None
+    record = it2nb.open(session.path)
+    assert record.journal.frame().equals(session.journal.frame())
+    assert record.requests().equals(session.journal.requests())
+    assert record.metrics.frame().equals(session.metrics.frame())
+    assert record.plot().to_json() == session.plot().to_json()

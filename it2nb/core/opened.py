@@ -23,13 +23,15 @@ _FIELDS = frozenset(
 )
 
 
-def open(path: str | Path) -> OpenedJournal:
+def open(path: str | Path, kind: type[OpenedJournal] | None = None) -> OpenedJournal:
     """Read a journal file, whether its run is over or goes on. Changes nothing. Any thread.
 
     Parameters
     ----------
     path : str or Path
         ``journal.jsonl``, the folder of the run, or an exported ``run.zip``.
+    kind : type of OpenedJournal, optional
+        What to make of it.
 
     Returns
     -------
@@ -44,11 +46,12 @@ def open(path: str | Path) -> OpenedJournal:
         If a line is not what was written; names the seq. An unfinished last line is left out.
     """
     path = Path(path)
+    made = kind or OpenedJournal
     if not archive.is_archive(path):
-        return OpenedJournal(path)
+        return made(path)
     folder = tempfile.mkdtemp(prefix="it2nb-")
     try:
-        opened = OpenedJournal(archive.unpack_journal(path, Path(folder)))
+        opened = made(archive.unpack_journal(path, Path(folder)))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
