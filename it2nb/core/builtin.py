@@ -135,6 +135,8 @@ def _apply_all(planned: list[tuple[Any, Coerced, Any]], session: Session) -> lis
         undone = [each.name for each, was, _ in reversed(done) if _put_back(each, was.before)]
         kept = [each.name for each, _, _ in done if each.name not in undone]
         said = f"{knob.name}: {outcome.reason}; put back: {', '.join(undone) or 'nothing'}"
+        if outcome.status == "rejected" and not kept:
+            raise Rejected(said)
         raise RuntimeError(said + (f"; could not put back: {', '.join(kept)}" if kept else ""))
     session.write_rows(
         [

@@ -763,3 +763,20 @@ def test_release_after_going_back_still_finds_the_value_from_before_the_edit() -
         session.submit({"type": "set_mode", "payload": {"name": "lr", "mode": "release"}})
         session.pump()
     assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_a_batch_in_which_one_knob_is_refused_is_rejected_and_changes_nothing() -> None:
+    groups = [{"params": parameters(), "lr": lr} for lr in (0.001, 0.5)]
+    optimizer = torch.optim.SGD(groups, lr=0.001)
+    with run() as (session, _):
+        optimizer.step()
+        add_optimizer_knobs(session, optimizer)
+        asked = {"weight_decay": 0.1, "lr": 0.9}
+        handle = session.submit({"type": "batch", "payload": {"set": asked}})
+        gradients(optimizer)
+        optimizer.step()
+        result = handle.result(0)
+    assert result.status == "rejected"
+    assert "group 1 would get" in str(result.reason)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.001, 0.5]
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0, 0]
