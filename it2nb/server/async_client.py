@@ -187,7 +187,7 @@ class AsyncClient:
         timeout: float | None = None,
     ) -> AsyncIterator[Event]:
         """Iterate over the events from `since` on, each once and in order; see `Client.events`."""
-        cursor = Cursor(since if after is None else after + 1, types)
+        cursor = Cursor(since if after is None else after + 1, types, packed=types is None)
         rows = self._follow(cursor, timeout) if follow else self._all(cursor)
         async for some in rows:
             for event in cursor.events(some):

@@ -37,7 +37,7 @@ class Limits:
     socket_bytes: int = 1_000_000
     stalled_s: float = 30.0
     wait_s: float = 60.0
-    stream_share: float = 0.1
+    stream_share: float = 0.04
 
 
 class Bucket:
