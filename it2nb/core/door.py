@@ -13,6 +13,7 @@ from it2nb.core.actions import explain
 from it2nb.core.errors import QueueFull
 from it2nb.core.faults import guard
 from it2nb.core.queue import ActionHandle, RequestQueue
+from it2nb.core.redaction import redacted
 from it2nb.core.serving import settle
 from it2nb.core.wire import SOURCES, Action, ActionResult, new_id, strict
 
@@ -82,7 +83,7 @@ class Door:
     def _write(self, handle: ActionHandle) -> None:
         action = handle.action
         payload: dict[str, Any] = {
-            "id": action.id, "type": action.type, "payload": action.payload,
+            "id": action.id, "type": action.type, "payload": redacted(action.payload),
             "source": handle.source, "actor": handle.actor,
         }  # fmt: skip
         for name in ("observed", "valid_until_step", "expect", "reason"):

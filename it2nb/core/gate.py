@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from it2nb.core.actions import Owed
 from it2nb.core.control import CONTINUE, StepControl, StopTraining
 from it2nb.core.queue import ActionHandle
+from it2nb.core.redaction import redacted
 from it2nb.core.serving import Debt, serve, settle
 from it2nb.core.wire import Waiting
 
@@ -221,8 +222,8 @@ class Gate:
         self._held[handle.id] = Held(handle, reason, until)
         session.emit(
             "approval_requested",
-            {"id": handle.id, "type": handle.action.type, "payload": handle.action.payload,
-             "reason": reason, "until_t": until},
+            {"id": handle.id, "type": handle.action.type,
+             "payload": redacted(handle.action.payload), "reason": reason, "until_t": until},
             source=handle.source, action_id=handle.id,
         )  # fmt: skip
 
@@ -240,7 +241,7 @@ class Gate:
         return [
             Waiting(
                 id=each.handle.id, type=each.handle.action.type,
-                payload=each.handle.action.payload, source=each.handle.source,
+                payload=redacted(each.handle.action.payload), source=each.handle.source,
                 actor=each.handle.actor, reason=each.reason, until=each.until,
             )
             for each in list(self._held.values())
