@@ -31,7 +31,9 @@ class Door:
         self._session = session
         self._lock = threading.RLock()
         self._closed: str | None = None
-        self.queue = RequestQueue(size, self._cancelled)
+        self.queue = RequestQueue(
+            size, self._cancelled, lambda handle: session.gate.withdraw(handle)
+        )
 
     def enter(self, asked: object, source: str) -> ActionHandle:
         """Take one request; always gives a handle, if only to a `rejected` result."""
@@ -111,6 +113,9 @@ class Door:
 
     def _cancelled(self, handle: ActionHandle) -> None:
         settle(self._session, handle, "cancelled", "taken back before it was served")
+
+    def _withdrawn(self, handle: ActionHandle) -> bool:
+        return self._session.gate.withdraw(handle)
 
     def close(self, reason: str) -> None:
         """Take no more requests, and give every one that waits its result."""

@@ -236,6 +236,14 @@ class Gate:
         self._session.call_attention()
         return True
 
+    def withdraw(self, handle: ActionHandle) -> bool:
+        """Take back a request that waits for a human; False when it does not. Any thread."""
+        # One atomic step: whoever takes it out of the dict owns its result.
+        if self._held.pop(handle.id, None) is None:
+            return False
+        handle.waiting = False
+        return True
+
     def held(self) -> list[Waiting]:
         """Describe the requests that wait for a human. Any thread."""
         return [

@@ -295,7 +295,11 @@ class Knob:
     def _judge(self, coerced: Coerced, before: Any, after: Any) -> Outcome:
         if _close(after, coerced.value):
             status: Status = "clamped" if coerced.clamped else "applied"
-            return Outcome(status, before, after, coerced.reason)
+            reason = coerced.reason
+            if reason is None and self.modes and _equal(before, coerced.value):
+                # What a scheduler does next still happens: say that nothing was asked of it.
+                reason = "it read that already; nothing was changed"
+            return Outcome(status, before, after, reason)
         if _equal(after, before):
             return Outcome(
                 "failed", before, after, f"the setter ran, but {self.name} still reads {after!r}"

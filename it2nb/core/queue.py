@@ -130,11 +130,19 @@ class RequestQueue:
     size : int
     on_cancel : callable
         Given a handle that was cancelled before it was served; makes its result.
+    withdraw : callable
+        Takes a handle away from those that wait for approval; False when it is none of them.
     """
 
-    def __init__(self, size: int, on_cancel: Callable[[ActionHandle], None]) -> None:
+    def __init__(
+        self,
+        size: int,
+        on_cancel: Callable[[ActionHandle], None],
+        withdraw: Callable[[ActionHandle], bool],
+    ) -> None:
         self.size = size
         self._on_cancel = on_cancel
+        self._withdraw = withdraw
         self._waiting: deque[ActionHandle] = deque()
         self._handles: dict[str, ActionHandle] = {}
         self._done = threading.Condition()
@@ -191,7 +199,8 @@ class RequestQueue:
             # One atomic step: whoever removes it from the deque owns its result.
             self._waiting.remove(handle)
         except ValueError:
-            return False
+            if not self._withdraw(handle):
+                return False
         self._on_cancel(handle)
         return True
 

@@ -19,7 +19,7 @@ from it2nb.core.bound import Bound
 from it2nb.core.control import CONTINUE, RunStatus, StepControl, StopTraining
 from it2nb.core.declaring import Declaring
 from it2nb.core.door import Door
-from it2nb.core.errors import WrongThread
+from it2nb.core.errors import It2nbError, WrongThread
 from it2nb.core.faults import Fault, frameless, guard
 from it2nb.core.gate import Gate
 from it2nb.core.goals import Goal
@@ -89,7 +89,7 @@ class Session(Declaring, Asking):
         clock: Any = time,
     ) -> None:
         self.title = title
-        self.run_id = run_id or _run_id(title, clock.time())
+        self.run_id = _checked(run_id) if run_id else _run_id(title, clock.time())
         self.goal = Goal.parse(goal)
         self.total_steps = total_steps
         self.watch = list(watch)
@@ -436,6 +436,16 @@ async def until_ended(session: Session) -> None:
         await over.wait()
     finally:
         remove()
+
+
+def _checked(run_id: str) -> str:
+    """It names a folder inside of `directory`, and nothing outside of it."""
+    if not re.fullmatch(r"(?!\.+$)[^/\\\x00-\x1f]{1,200}", run_id):
+        raise It2nbError(
+            f"run_id={run_id!r:.80} has to be the name of a folder: up to 200 characters, "
+            f"none of them / or \\, and not only dots"
+        )
+    return run_id
 
 
 def _run_id(title: str, now: float) -> str:

@@ -161,11 +161,14 @@ def test_c05_c15_c16_every_request_from_every_thread_has_one_result(ending: str)
             session.submit(Action(type="resume")).result(LIMIT_S * 10)
             trainer.join(0.001)
 
+    asking = threading.Thread.is_alive
+
     def train() -> None:
         contract.thread = threading.get_ident()
         with session.run():
             step = 0
-            while any(each.is_alive() for each in askers) or len(session.queue):
+            # A run that is to be stopped goes on until it is.
+            while any(map(asking, askers)) or len(session.queue) or ending == "stop":
                 step += 1
                 control = session.step({"loss": 1.0 / step})
                 if ending == "stop" and step == 3:

@@ -276,3 +276,20 @@ def test_the_rules_in_force_can_be_shown() -> None:
     assert said["rules"]["wd"] == {"cooldown": 5}
     assert said["budgets"]["agent"] == {"tokens": 9}
     assert "pause" in said["forbidden"]["agent"]
+
+
+def test_a_request_that_waits_for_approval_can_be_taken_back() -> None:
+    cell, session = made(Policy().require_approval("lr"))
+    with session.run():
+        session.step()
+        handle = session.submit(
+            Action(type="set_knob", payload={"name": "lr", "value": 0.5}), source="agent"
+        )
+        session.step()
+        assert handle.status == "waiting"
+        assert handle.cancel()
+        assert not handle.cancel()
+        assert not session.approve(handle.id)
+        session.step()
+    assert handle.result(0).status == "cancelled"
+    assert cell["lr"] == 0.1

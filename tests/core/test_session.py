@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from it2nb.core.control import CONTINUE, StopTraining
-from it2nb.core.errors import Rejected, WrongThread
+from it2nb.core.errors import It2nbError, Rejected, WrongThread
 from it2nb.core.session import Session
 from it2nb.core.wire import Action, ActionResult
 from tests.core.driving import LIMIT_S, Loop, until
@@ -967,3 +967,9 @@ def test_rule_6_a_cancelled_task_in_a_handler_does_not_end_the_training(
     assert result.status == "failed"
     assert kind.__name__ in str(result.error)
     assert session.status == "finished"
+
+
+@pytest.mark.parametrize("run_id", ["../out", "/abs", "..", "a/b", "a\\b", "x" * 300, "\n"])
+def test_a_run_id_never_leads_out_of_its_directory(run_id: str) -> None:
+    with pytest.raises(It2nbError, match="name of a folder"):
+        Session(run_id=run_id)
