@@ -27,7 +27,7 @@ JS_SOURCES := $(shell find js -path js/node_modules -prune -o -type f -print 2>/
 SOURCES := pyproject.toml hatch_build.py README.md $(JS_SOURCES) \
 	$(shell find it2nb -type f -not -path "*/static/*" -not -name "*.pyc")
 
-.PHONY: help lab demo test lint types js py soak screenshots lock clean
+.PHONY: help lab demo bench test lint types js py soak screenshots lock clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -62,6 +62,9 @@ soak: $(DONE)/dev
 
 screenshots: $(DONE)/installed $(DONE)/dev
 	$(BIN)/python -m scripts.screenshot docs
+
+bench: $(DONE)/dev
+	$(BIN)/python -m scripts.bench_server
 
 # ---------------------------------------------------------------------------------- install
 
