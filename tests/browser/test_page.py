@@ -12,7 +12,9 @@ from tests.core.driving import until
 from tests.server.conftest import Served
 from tests.server.proxy import PrefixProxy
 
+from .conftest import OpenWith
 from .harness import TIMEOUT_MS
+from .steering import Steered
 
 expect.set_options(timeout=TIMEOUT_MS)
 
@@ -117,3 +119,26 @@ def test_without_a_token_there_is_no_page(served: Served, watched: Watched) -> N
     assert answer is not None
     assert answer.status == 401
     assert served.session.run_id not in answer.text()
+
+
+def test_a_run_of_another_process_has_its_panel_in_a_notebook(
+    served: Served, open_notebook: OpenWith, tmp_path: Path
+) -> None:
+    # The token comes from a file: a cell's text is part of the notebook.
+    secret = tmp_path / "token"
+    secret.write_text(served.server.token)
+    book = open_notebook(
+        [
+            f"import it2nb, os\nos.environ['IT2NB_TOKEN'] = open({str(secret)!r}).read()\n"
+            f"run = it2nb.attach({served.server.url!r})\nrun",
+        ]
+    )
+    book.run(0)
+    panel = Steered.under(book, 0)
+    panel.enter("lr", "0.25")
+    until(lambda: len(served.session.queue) > 0)
+    served.loop.advance()
+    expect(panel.said("lr")).to_contain_text("asked 0.25, applied 0.25")
+    assert served.values["lr"] == 0.25
+    (actor,) = served.session.journal.requests()["actor"]
+    assert actor == "panel"
