@@ -27,7 +27,7 @@ JS_SOURCES := $(shell find js -path js/node_modules -prune -o -type f -print 2>/
 SOURCES := pyproject.toml hatch_build.py README.md $(JS_SOURCES) \
 	$(shell find it2nb -type f -not -path "*/static/*" -not -name "*.pyc")
 
-.PHONY: help lab demo bench test lint types js py soak screenshots lock clean
+.PHONY: help lab demo bench test lint types js py soak notebooks screenshots lock clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -59,6 +59,12 @@ py: $(DONE)/installed $(DONE)/dev
 # 1,000 runs killed at random moments, 100,000 requests from eight threads, a million steps.
 soak: $(DONE)/dev
 	IT2NB_SOAK=1 $(BIN)/python -m pytest tests/kill tests/core/test_fuzz.py tests/core/test_flat.py
+
+# Executes the notebooks in place, with output that is shown without a kernel.
+notebooks: $(DONE)/installed
+	for book in notebooks/*.ipynb; do \
+		$(BIN)/python -m scripts.demo "$$book" --out .cache/notebooks --hands-off --static; \
+		mv ".cache/$$book" "$$book"; done
 
 screenshots: $(DONE)/installed $(DONE)/dev
 	$(BIN)/python -m scripts.screenshot docs

@@ -25,6 +25,7 @@ import nbformat
 from scripts.kernel_client import CellError, KernelClient
 
 ANSWER_S = 60.0
+WIDGET = "application/vnd.jupyter.widget-view+json"
 
 
 @dataclass(frozen=True)
@@ -110,13 +111,18 @@ async def press_all(panel: Panel, presses: tuple[Press, ...]) -> list[str]:
     return wrong
 
 
-async def run(notebook: Path, out: Path, *, hands_off: bool = False) -> list[str]:
+async def run(
+    notebook: Path, out: Path, *, hands_off: bool = False, static: bool = False
+) -> list[str]:
     """Execute ``notebook`` into ``out``; return what went wrong, in words.
 
     Parameters
     ----------
     hands_off : bool
         Run the cells alone and press nothing.
+    static : bool
+        Leave widgets out of the written notebook: without their kernel they are shown as an
+        error. The picture beside them stays.
     """
     book = nbformat.read(notebook, as_version=4)
     work = out / "work"
@@ -141,7 +147,7 @@ async def run(notebook: Path, out: Path, *, hands_off: bool = False) -> list[str
             finally:
                 hand.cancel()
             print(f"cell {number} ({cell.get('id')}): {time.monotonic() - began:.2f} s", flush=True)
-    write(book, out / notebook.name)
+    write(book, out / notebook.name, static=static)
     for journal in sorted(work.glob("it2runs/*/journal.jsonl")):
         shutil.copy(journal, out / "journal.jsonl")
     if not (out / "journal.jsonl").exists():
@@ -149,10 +155,12 @@ async def run(notebook: Path, out: Path, *, hands_off: bool = False) -> list[str
     return wrong
 
 
-def write(book: Any, path: Path) -> None:
+def write(book: Any, path: Path, *, static: bool = False) -> None:
     """Write the executed notebook."""
     for number, cell in enumerate(c for c in book.cells if c.cell_type == "code"):
         cell.execution_count = number + 1
+        if static:
+            cell.outputs = [o for o in cell.outputs if WIDGET not in o.get("data", {})]
         for output in cell.outputs:
             output.pop("transient", None)
             if output.output_type == "execute_result":
@@ -166,9 +174,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("notebook", type=Path)
     parser.add_argument("--out", type=Path, default=Path("demo-out"))
     parser.add_argument("--hands-off", action="store_true", help="press nothing in the panel")
+    parser.add_argument(
+        "--static", action="store_true", help="leave out what needs a kernel to be shown"
+    )
     asked = parser.parse_args(arguments)
     began = time.monotonic()
-    wrong = asyncio.run(run(asked.notebook, asked.out, hands_off=asked.hands_off))
+    wrong = asyncio.run(
+        run(asked.notebook, asked.out, hands_off=asked.hands_off, static=asked.static)
+    )
     print(f"{asked.out / asked.notebook.name} and its journal, {time.monotonic() - began:.0f} s")
     for line in wrong:
         print(f"WRONG: {line}", file=sys.stderr)
