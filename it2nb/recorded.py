@@ -21,10 +21,11 @@ class RecordedRun(OpenedJournal):
         """Itself, so that what reads a session's journal reads a recorded one."""
         return self
 
-    def plot(self, metrics: Sequence[str] | None = None) -> go.Figure:
+    def plot(self, metrics: str | Sequence[str] | None = None) -> go.Figure:
         """Draw the metrics with a marker at each intervention."""
         from it2nb.figures import run_figure
 
+        metrics = [metrics] if isinstance(metrics, str) else metrics
         return run_figure(self.metrics.frame(), self.requests(), metrics)
 
 

@@ -121,10 +121,11 @@ class TrainingSession(Session):
 
         return export(self.journal, path, title=self.title)
 
-    def plot(self, metrics: Sequence[str] | None = None) -> go.Figure:
+    def plot(self, metrics: str | Sequence[str] | None = None) -> go.Figure:
         """Draw the metrics with a marker at each intervention. Any thread."""
         from it2nb.figures import run_figure
 
+        metrics = [metrics] if isinstance(metrics, str) else metrics
         return run_figure(self.metrics.frame(), self.journal.requests(), metrics)
 
     def serve(

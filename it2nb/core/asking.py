@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from it2nb.core.session import Session
 
 
+#: Stands for a value that was not given; None is one that is refused with a reason.
+NOTHING: Any = object()
+
+
 class Asking(Standing):
     """The part of a session through which everybody asks."""
 
@@ -85,13 +89,26 @@ class Asking(Standing):
     def set(
         self,
         name: str,
-        value: Any,
+        value: Any = NOTHING,
         *,
         mode: str | None = None,
         timeout: float = 5.0,
         source: str = "python",
     ) -> Any:
-        """Ask for a knob's value; the same as ``do("set_knob", ...)``. Any thread."""
+        """Ask for a knob's value, for its mode, or for both; see `do`. Any thread.
+
+        Parameters
+        ----------
+        name : str
+        value : float, int, bool or str, optional
+            May be left out for a change of mode alone: ``set("lr", mode="release")``.
+        mode : {"rescale", "hold", "release"}, optional
+            How the knob goes together with its schedule.
+        """
+        if value is NOTHING:
+            if mode is None:
+                raise TypeError(f"set({name!r}) needs a value, or a mode such as mode='hold'")
+            return self.do("set_mode", timeout=timeout, source=source, name=name, mode=mode)
         payload = {"name": name, "value": value}
         if mode is not None:
             payload["mode"] = mode
@@ -113,6 +130,18 @@ class Asking(Standing):
     def refuse(self, action_id: str, by: str = "human") -> bool:
         """Reject a request that waits for a person; False when none waits. Any thread."""
         return self.gate.answer(action_id, False, by)
+
+    def evaluate(self, *, timeout: float = 60.0) -> Any:
+        """Evaluate now; the result's `data` holds the metrics. See `do`. Any thread."""
+        return self.do("evaluate", timeout=timeout)
+
+    def save_checkpoint(self, tag: str | None = None, *, timeout: float = 60.0) -> Any:
+        """Save now; the result's `data` holds path and hash. See `do`. Any thread."""
+        return self.do("save_checkpoint", timeout=timeout, tag=tag)
+
+    def load_checkpoint(self, path: Any, *, timeout: float = 60.0, **args: Any) -> Any:
+        """Go back to a checkpoint, in a branch of its own. See `do`. Any thread."""
+        return self.do("load_checkpoint", timeout=timeout, path=str(path), **args)
 
     def pause(self) -> Any:
         """Hold the loop between two steps; see `do`. Any thread."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -64,10 +65,22 @@ class Gate:
         if session.replaying is not None:
             session.replaying.serve_due()
         self.drain()
+        if session.status == "paused":
+            self._tell_pause()
         while session.status == "paused" and not session.is_ended:
             self._wait_for_requests()
             self.drain()
         return self._control()
+
+    def _tell_pause(self) -> None:
+        """A script that waits on its main thread says why: nobody may be looking at a panel."""
+        session = self._session
+        if threading.current_thread() is threading.main_thread():
+            why = f" ({session.warnings[-1]})" if session.warnings else ""
+            sys.stderr.write(
+                f"it2nb: {session.run_id} is paused after step {session.step_count}{why}; it goes "
+                f"on with resume or stop, from another thread, the panel or its server\n"
+            )
 
     def drain(self) -> None:
         """Serve the requests that wait now; those that come meanwhile meet the next point."""

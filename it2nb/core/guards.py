@@ -13,6 +13,7 @@ from it2nb.core.errors import It2nbError
 from it2nb.core.wire import Action
 
 if TYPE_CHECKING:
+    from it2nb.core.queue import ActionHandle
     from it2nb.core.session import Session
 
 #: What a guard asks for when it trips, by name.
@@ -283,7 +284,8 @@ class Guard:
         )
         session.alert(trip.reason)
         for action in self._remedy(session, trip):
-            session.submit(action, source="guard")
+            handle = session.submit(action, source="guard")
+            handle.when_done(lambda done: _tell_failure(session, done))
 
     def _remedy(self, session: Session, trip: Trip) -> Sequence[Action]:
         observed = {"step": session.step_count, "metrics": trip.values}
@@ -302,3 +304,10 @@ class Guard:
             payload = {"good": True}
             return [Action(type="goto", payload=payload, observed=observed, reason=trip.reason)]
         return [Action(type=self.do, observed=observed, reason=trip.reason)]
+
+
+def _tell_failure(session: Session, handle: ActionHandle) -> None:
+    """A guard whose remedy did not come about must not look as if it had."""
+    result = handle.result(0)
+    if not result.ok:
+        session.alert(f"guard: {result.type} was {result.status}: {result.reason}")

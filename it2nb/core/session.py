@@ -6,6 +6,7 @@ import asyncio
 import re
 import threading
 import time
+import warnings
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ from it2nb.core.bound import Bound
 from it2nb.core.control import CONTINUE, RunStatus, StepControl, StopTraining
 from it2nb.core.declaring import Declaring
 from it2nb.core.door import Door
-from it2nb.core.errors import It2nbError, WrongThread
+from it2nb.core.errors import It2nbError, SessionEnded, WrongThread
 from it2nb.core.faults import Fault, frameless, guard
 from it2nb.core.gate import Gate
 from it2nb.core.goals import Goal
@@ -130,6 +131,8 @@ class Session(Declaring, Asking):
         self._owner: int | None = None
         self._owner_thread: threading.Thread | None = None
         self._began = False
+        self._running = False
+        self._told_late = False
         self._attention = True
         self._stopping = False
         self._fault_rows = 0
@@ -270,7 +273,19 @@ class Session(Declaring, Asking):
 
     @contextmanager
     def run(self) -> Iterator[Session]:
-        """Start, and end when the block is left: finished, stopped, or failed with its error."""
+        """Start, and end when the block is left: finished, stopped, or failed with its error.
+
+        Raises
+        ------
+        SessionEnded
+            If the run is over, or runs already: a run has one beginning and one end.
+        """
+        if self._ended.is_set() or self._running:
+            state = f"is over ({self._status})" if self._ended.is_set() else "runs already"
+            raise SessionEnded(
+                f"run {self.run_id} {state}; make a new TrainingSession for another run"
+            )
+        self._running = True
         self.start()
         try:
             yield self
@@ -404,6 +419,13 @@ class Session(Declaring, Asking):
         if self._status == "stopped" and self._owner is None:
             raise StopTraining
         if self._ended.is_set():
+            if not self._told_late:
+                self._told_late = True
+                warnings.warn(
+                    f"run {self.run_id} is over ({self._status}): nothing of what comes now is "
+                    f"recorded or steered; make a new TrainingSession",
+                    stacklevel=3,
+                )
             return False
         if self._owner is not None and self._owner_lives():
             raise WrongThread(

@@ -162,7 +162,19 @@ class ActionResult(Message):
             said += f", asked {self.requested!r}, was {self.before!r}, is {self.after!r}"
         if self.step is not None:
             said += f", after step {self.step}"
+        if self.ok and isinstance(self.data, dict):
+            said += "".join(f", {key} {_short(each)}" for key, each in _plainest(self.data))
         return said + (f" ({self.reason})" if self.reason else "")
+
+
+def _plainest(data: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The numbers and texts of a result's data, the first eight; the rest is in `data`."""
+    plain_ones = [(k, v) for k, v in data.items() if isinstance(v, (bool, int, float, str))]
+    return [pair for pair in plain_ones if pair[0] not in ("status", "step")][:8]
+
+
+def _short(value: bool | int | float | str) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 class Event(Message):

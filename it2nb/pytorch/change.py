@@ -21,6 +21,8 @@ INERT = frozenset(
 )  # fmt: skip
 #: Changes of one knob by one source within so many seconds are one gesture, undone at once.
 GESTURE_S = 1.0
+#: Only a hand on a slider makes gestures: each line of code is meant by itself.
+DRAGGED = frozenset({"panel", "http"})
 
 
 @dataclass(eq=False)

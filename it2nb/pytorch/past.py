@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from it2nb.core.faults import guard
-from it2nb.pytorch.change import GESTURE_S, INERT, Change
+from it2nb.pytorch.change import DRAGGED, GESTURE_S, INERT, Change
 from it2nb.pytorch.knob_state import changes, read_knobs, write_knobs
 from it2nb.pytorch.plain import Reducer, expand
 from it2nb.pytorch.snapshots import Ring, Snapshot, size_of_live
@@ -200,7 +200,7 @@ class Past:
             last is not None
             and action.type == "set_knob"
             and last.what == what
-            and last.handle.source == handle.source
+            and last.handle.source == handle.source in DRAGGED
             and last.branch_id == self.session.branch_id
             and t - last.t < GESTURE_S
         ):

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from it2nb.core.control import CONTINUE, StopTraining
-from it2nb.core.errors import It2nbError, Rejected, WrongThread
+from it2nb.core.errors import It2nbError, Rejected, SessionEnded, WrongThread
 from it2nb.core.session import Session
 from it2nb.core.wire import Action, ActionResult
 from tests.core.driving import LIMIT_S, Loop, until
@@ -973,3 +973,59 @@ def test_rule_6_a_cancelled_task_in_a_handler_does_not_end_the_training(
 def test_a_run_id_never_leads_out_of_its_directory(run_id: str) -> None:
     with pytest.raises(It2nbError, match="name of a folder"):
         Session(run_id=run_id)
+
+
+def test_a_run_has_one_beginning_and_one_end() -> None:
+    _, session = made()
+    with session.run():
+        session.step()
+        with pytest.raises(SessionEnded, match="runs already"), session.run():
+            pass
+        session.step()
+    assert (session.status, session.step_count) == ("finished", 2)
+    with pytest.raises(SessionEnded, match="is over"), session.run():
+        pass
+    with pytest.warns(UserWarning, match="nothing of what comes now is recorded"):
+        assert session.step({"loss": 1.0}) is CONTINUE
+    assert session.step({"loss": 1.0}) is CONTINUE
+
+
+def test_a_mode_alone_can_be_set_and_a_value_is_never_forgotten_in_silence() -> None:
+    _, session = made()
+    with session.run():
+        session.step()
+        handle = session.set("lr", mode="release")
+        session.step()
+        with pytest.raises(TypeError, match="needs a value"):
+            session.set("lr")
+    assert (handle.action.type, handle.status) == ("set_mode", "rejected")
+
+
+def test_a_script_that_is_paused_on_its_main_thread_says_why(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    _, session = made()
+    with session.run():
+        session.step()
+        session.alert("non-finite loss")
+        session.submit(Action(type="pause"))
+        session.submit(Action(type="resume"))
+        session.step()
+        assert capfd.readouterr().err == ""
+        session.submit(Action(type="pause"))
+        waker = threading.Timer(0.05, lambda: session.submit(Action(type="resume")))
+        waker.start()
+        session.step()
+        waker.join()
+    assert "is paused after step 3 (non-finite loss); it goes on with resume" in (
+        capfd.readouterr().err
+    )
+
+
+def test_the_text_of_a_result_holds_what_came_of_it() -> None:
+    _, session = made()
+    session.on_evaluate(lambda: {"val_loss": 0.25, "confusion": [[1, 0], [0, 1]]})
+    with session.run():
+        session.step()
+        result = session.submit(Action(type="evaluate"), wait=True)
+    assert str(result) == "evaluate: applied, after step 1, val_loss 0.25"
