@@ -56,8 +56,6 @@ def answer(content: Any, status: int = 200, headers: Mapping[str, str] = {}) -> 
 async def refuse(scope: Scope, receive: Receive, send: Send, refusal: Refusal) -> None:
     """Send a refusal, before a WebSocket is accepted too."""
     extensions = scope.get("extensions", {})
-    if "it2nb.traceless" in extensions:
-        extensions["it2nb.traceless"]["call"]()
     if scope["type"] == "websocket" and "websocket.http.response" not in extensions:
         await send({"type": "websocket.close", "code": 1008, "reason": refusal.detail[:120]})
         return

@@ -52,10 +52,9 @@ class QuietSocket(WebSocketsSansIOProtocol):
         self.conn.debug = False
 
     async def run_asgi(self) -> None:
-        """Offer the application ways to end the connection without a trace."""
+        """Offer the application a way to cut the connection."""
         extensions: dict[Any, Any] = self.scope["extensions"]
         extensions["it2nb.abort"] = {"call": lambda: cut_off(self.transport)}
-        extensions["it2nb.traceless"] = {"call": lambda: leave_no_trace(self.transport)}
         await super().run_asgi()
 
     def handle_close(self, event: Any) -> None:

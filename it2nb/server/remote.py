@@ -5,104 +5,28 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from it2nb.core.control import ENDED, RunStatus
 from it2nb.core.door import shape
-from it2nb.core.errors import Refused, ServerError, UnknownKnob, Unreachable, near
+from it2nb.core.errors import Refused, ServerError, Unreachable
 from it2nb.core.faults import Fault, guard
 from it2nb.core.metrics import MetricStore
-from it2nb.core.wire import Action, ActionResult, Branch, KnobView, State, restore
+from it2nb.core.wire import Action, ActionResult, Branch, State, restore
 from it2nb.server import calls
 from it2nb.server.client import Client
 from it2nb.server.cursor import Cursor
 from it2nb.server.follow import follow
 from it2nb.server.mirror import Mirror
+from it2nb.server.remote_handle import RemoteHandle
+from it2nb.server.remote_knobs import RemoteKnobs
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 #: A state that is younger is shown again, seconds.
 YOUNG_S = 0.15
-
-
-class RemoteHandle:
-    """A request for a run elsewhere. Every method may be called on any thread."""
-
-    def __init__(self, run: RemoteSession, action: Action) -> None:
-        self._run = run
-        self.action = action
-        self.id = action.id
-        self._result: ActionResult | None = None
-        self._news = threading.Event()
-
-    @property
-    def status(self) -> str:
-        """``"pending"``, or the result's status."""
-        return "pending" if self._result is None else self._result.status
-
-    def done(self) -> bool:
-        """Whether the result is here."""
-        return self._result is not None
-
-    def settle(self, result: ActionResult) -> None:
-        """Take the result."""
-        self._result = result
-        self._news.set()
-
-    def result(self, timeout: float | None = None) -> ActionResult:
-        """Wait for the result.
-
-        Raises
-        ------
-        TimeoutError
-            If it is not there within `timeout` seconds. The request stays in force.
-        """
-        deadline = calls.Deadline(timeout)
-        while not self._news.wait(min(deadline.left, 1.0)):
-            if self._run.problem is not None:
-                raise Unreachable(f"{self.action.type} {self.id}: {self._run.problem}")
-            if deadline.left <= 0:
-                raise TimeoutError(
-                    f"{self.action.type} {self.id} has no result after {timeout} s; it is served "
-                    "at the run's next control point"
-                )
-        assert self._result is not None
-        return self._result
-
-    def cancel(self) -> bool:
-        """Take the request back if it was not served yet; True when that succeeded."""
-        return self._run.client._run(calls.cancel(self.id))
-
-    def __repr__(self) -> str:
-        return f"<{self._result or f'{self.action.type}: {self.status}'}>"
-
-
-class RemoteKnobs(Mapping[str, Any]):
-    """The knobs of a run elsewhere, as they are now."""
-
-    def __init__(self, run: RemoteSession) -> None:
-        self._run = run
-
-    def __getitem__(self, name: str) -> KnobView:
-        views = self._run.state().knobs
-        for view in views:
-            if name == view.name or name in view.aliases:
-                return view
-        raise UnknownKnob(f"no knob is named {name!r}{near(name, [v.name for v in views])}")
-
-    def __contains__(self, name: object) -> bool:
-        return any(name == v.name or name in v.aliases for v in self._run.state().knobs)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter([view.name for view in self._run.state().knobs])
-
-    def __len__(self) -> int:
-        return len(self._run.state().knobs)
-
-    def __repr__(self) -> str:
-        return f"<knobs {', '.join(f'{v.name}={v.value!r}' for v in self.values())}>"
 
 
 class RemoteSession:
