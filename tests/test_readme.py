@@ -36,7 +36,8 @@ assert list(Path("it2runs").glob("*/journal.jsonl"))
 frame = session.journal.requests()
 for run in it2nb.runs():
     run.stop()
-    run.wait()
+    if run.started:
+        run.wait()
 """
 
 
