@@ -62,7 +62,7 @@ def test_code_of_the_readme_runs_in_its_order(tmp_path: Path) -> None:
     for block, out in zip([YOURS, *blocks, FOUND], outputs, strict=True):
         said = [o for o in out if o["output_type"] == "stream" and o["name"] == "stderr"]
         assert said == [], block
-    (script,) = [n for n, block in enumerate(blocks) if "session.register_knob" in block]
+    (script,) = [n for n, block in enumerate(blocks) if "session.action(" in block]
     printed = text_of(outputs[1 + script])
     assert re.search(r"set_knob\s+lr\s+0\.03\s+0\.1\s+0\.03\s+applied", printed), printed
     assert "kick" in printed

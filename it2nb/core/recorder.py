@@ -139,7 +139,9 @@ class Recorder:
             table.pack(buffer, offset, step, t, *(clean[name] for name in table.names))
             self._buffer, self._pack, self._width = buffer, table.pack, table.width
             self._shift = self._count * table.width - offset
-            self._names = table.names
+            # A tensor is read with care each time: packing one that carries a graph warns.
+            careful = any(hasattr(value, "detach") for value in values.values())
+            self._names = None if careful else table.names
             self._count += 1
 
     def _number(self, name: object, value: Any) -> float | None:
