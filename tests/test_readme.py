@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import tomllib
 from pathlib import Path
 from typing import Any, get_args
 
@@ -80,10 +81,18 @@ def test_every_verb_and_status_is_in_the_readme() -> None:
     assert [status for status in final if f"`{status}`" not in README] == []
 
 
+def test_every_extra_is_in_the_readme() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = README.partition("| extra | brings |")[2].partition("\n\n")[0]
+    assert [e for e in project["optional-dependencies"] if f"`{e}`" not in extras] == []
+
+
 def test_files_that_the_readme_names_exist() -> None:
     house = README.partition("## The house")[2]
-    names = re.findall(r"^ +([a-z]+\.py) ", house, re.MULTILINE)
-    known = {path.name for path in (ROOT / "it2nb").rglob("*.py")}
+    names = re.findall(r"^ +([a-z]+(?:\.py|/)) ", house, re.MULTILINE)
+    known = {path.name + "/" * path.is_dir() for path in (ROOT / "it2nb").rglob("*")}
     assert set(names) - known == set()
+    floors = {f"{path.parent.name}/" for path in (ROOT / "it2nb").glob("*/__init__.py")}
+    assert floors - set(names) == set()
     for link in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / link).exists(), link
