@@ -8,10 +8,12 @@ import tomllib
 from pathlib import Path
 from typing import Any, get_args
 
+import nbformat
 import pytest
 
 from it2nb.core.wire import Status
 from it2nb.notebook.options import VERBS
+from scripts.demo import WIDGET
 from scripts.kernel_client import KernelClient
 
 from .conftest import ROOT
@@ -96,3 +98,16 @@ def test_files_that_the_readme_names_exist() -> None:
     assert floors - set(names) == set()
     for link in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / link).exists(), link
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda p: p.stem)
+def test_notebooks_show_their_output_without_a_kernel_and_stay_small(path: Path) -> None:
+    assert path.stat().st_size < 500_000
+    outputs = [
+        output
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+    ]
+    assert outputs, "not executed: make notebooks"
+    assert [o for o in outputs if o.output_type == "error" or WIDGET in o.get("data", {})] == []
