@@ -532,9 +532,9 @@ function numberEditor(first: KnobView, dtype: "float" | "int", hands: Hands): Ed
   };
 }
 
-/** Six digits: what fits into the field. */
+/** Five digits: "-1.2346e-4" is what fits into the field. */
 function short(value: number): string {
-  return exact(Number(value.toPrecision(6)));
+  return exact(Number(value.toPrecision(5)));
 }
 
 function spoken(view: KnobView, value: number): string {

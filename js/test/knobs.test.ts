@@ -123,7 +123,7 @@ test("a number that does not fit is asked for as a number", () => {
 test("a long number is held exactly and covered by a short one", () => {
   tell("lr", { value: 2.9740504912e-5 });
   expect(input("lr", "text").value).toBe("2.9740504912e-5");
-  expect(row("lr").querySelector(".it2-cover")?.textContent).toBe("2.97405e-5");
+  expect(row("lr").querySelector(".it2-cover")?.textContent).toBe("2.9741e-5");
   tell("lr", { value: 3e-5 });
   expect(row("lr").querySelector(".it2-cover")?.textContent).toBe("");
 });
