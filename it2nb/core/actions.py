@@ -103,7 +103,7 @@ class ActionSpec:
         if fault:
             reason = fault.error
         if self.args is not None:
-            args = _schema_of(self.args)
+            args = schema_of(self.args)
         else:
             keys = self.keys or ()
             args = {"type": "object", "properties": {key: {} for key in keys}}
@@ -120,7 +120,7 @@ class ActionSpec:
 
 
 @functools.lru_cache(maxsize=1_000)
-def _schema_of(args: type[BaseModel]) -> dict[str, Any]:
+def schema_of(args: type[BaseModel]) -> dict[str, Any]:
     """Once a model: a state is asked for ten times a second."""
     return args.model_json_schema()
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import importlib
 import os
-import threading
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -25,6 +23,7 @@ from it2nb.notebook.rebinding import RebindingWatch
 from it2nb.notebook.runner import running
 from it2nb.notebook.starting import start
 from it2nb.notebook.verbs import run_command
+from it2nb.notebook.warmup import WarmUp
 from it2nb.notebook.words import CommandError
 
 #: At the end of the process a run gets this long to reach its next control point, seconds.
@@ -45,6 +44,7 @@ class It2Magics(Magics):
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell)
+        self.warm_up = WarmUp()
         self.rebinding = RebindingWatch(shell)
         self._raw: str | None = None
 
@@ -100,7 +100,9 @@ class It2Magics(Magics):
         self.rebinding.before_cell()
 
     def after_cell(self, result: Any) -> None:
-        """Look what the cell did to the running loop."""
+        """Look what the cell did to the running loop, and whether it imported PyTorch."""
+        if getattr(self.shell, "kernel", None) is not None:
+            self.warm_up.after_cell()
         self._raw = None
         info = getattr(result, "info", None)
         self.rebinding.after_cell(getattr(info, "raw_cell", None) or "")
@@ -131,13 +133,8 @@ def load(shell: Any) -> None:
     shell.set_hook("complete_command", complete, str_key="%it2")
     _loaded[id(shell)] = magics
     if getattr(shell, "kernel", None) is not None:
-        # The first cell shows its panel at once when the widgets are imported by then.
-        threading.Thread(target=_warm_up, name="it2nb-warm-up", daemon=True).start()
-
-
-def _warm_up() -> None:
-    with guard("importing the panel"):
-        importlib.import_module("it2nb.notebook.panel")
+        # The first cell shows its panel at once when all is imported by then.
+        magics.warm_up.begin()
 
 
 def unload(shell: Any) -> None:
