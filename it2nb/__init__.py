@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from it2nb.server.async_client import AsyncClient as AsyncClient
     from it2nb.server.client import Client as Client
     from it2nb.session import TrainingSession as TrainingSession
+    from it2nb.workflows.base import Workflow as Workflow
 
 #: Public name: the module that defines it.
 _HOMES = {
@@ -67,6 +68,7 @@ _HOMES = {
     "StopTraining": "it2nb.core.control",
     "TrainingSession": "it2nb.session",
     "ValidationLoss": "it2nb.core.goals",
+    "Workflow": "it2nb.workflows.base",
     "autopatch": "it2nb.pytorch.autopatch",
     "attach": "it2nb.attached",
     "current": "it2nb.core.lifetime",

@@ -18,6 +18,7 @@
     │   ├── PortTaken           another program listens there; the message offers a free port
     │   ├── Unreachable         no answer from the server
     │   └── Refused             the server answered with an error; holds its status and reason
+    ├── WorkflowUnavailable     a workflow needs more than there is: GPU memory, the hub
     └── MissingDependency       an optional package is not installed (also an ImportError)
 
 `StopTraining` is not here: it is a BaseException that ends a loop, not an error (core/control.py).
@@ -140,6 +141,10 @@ class Refused(ServerError):
         super().__init__(f"the server refused ({status}): {reason}")
         self.status = status
         self.reason = reason
+
+
+class WorkflowUnavailable(It2nbError):
+    """A workflow needs what this machine has not; the message says what, and what to do."""
 
 
 class MissingDependency(It2nbError, ImportError):

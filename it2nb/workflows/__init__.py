@@ -1,0 +1,1 @@
+"""Trainings that are made to be steered: real data, knobs with bounds, three sizes."""
