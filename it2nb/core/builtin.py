@@ -77,8 +77,7 @@ def set_knob(payload: dict[str, Any], session: Session) -> KnobChange:
         knob = session.knobs[name]
     except KnobError as err:
         raise Rejected(str(err)) from err
-    extra = payload.keys() - {"name", "value", "mode"}
-    if extra or "value" not in payload:
+    if "value" not in payload or len(payload) > 2 + ("mode" in payload):
         raise Rejected(f"set_knob takes name, value and mode, not {sorted(payload)}")
     reason = knob.reason_unavailable()
     if reason is not None:

@@ -23,7 +23,7 @@ class StopTraining(BaseException):
     """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepControl:
     """What the loop has to do itself after a control point.
 
@@ -54,6 +54,14 @@ class StepControl:
     load: str | None = None
     reset: tuple[str, ...] = ()
     applied: tuple[ActionResult, ...] = ()
+
+    @classmethod
+    def plain(cls, stop: bool, applied: tuple[ActionResult, ...]) -> StepControl:
+        """Make one that asks for nothing but perhaps a stop, as nearly all do; the quick way."""
+        control = cls.__new__(cls)
+        # What is not set here is found at the class: the defaults above.
+        control.__dict__.update(stop=stop, applied=applied)
+        return control
 
     @property
     def reload_required(self) -> bool:

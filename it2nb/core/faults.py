@@ -43,7 +43,7 @@ class Fault:
         self.traceback = "".join(traceback.format_exception(error))
 
 
-class guard:
+class guard(Fault):
     """Keep an exception from passing the boundary `where`.
 
     Catches Exception only: StopTraining, KeyboardInterrupt and SystemExit pass.
@@ -62,15 +62,16 @@ class guard:
         From ``with guard(...) as fault``; falsy while nothing was caught.
     """
 
-    # A class and not a generator with @contextmanager: a request passes half a dozen of these.
-    __slots__ = ("_fault", "_report")
+    # One object, the fault itself, and no generator: a request passes several of these.
+    __slots__ = ("_report",)
 
     def __init__(self, where: str, report: Callable[[Fault], object] | None = None) -> None:
-        self._fault = Fault(where)
+        self.where = where
+        self.error = self.traceback = self.kind = ""
         self._report = report
 
     def __enter__(self) -> Fault:
-        return self._fault
+        return self
 
     def __exit__(
         self,
@@ -82,13 +83,12 @@ class guard:
             return False
         if not isinstance(error, Exception):
             return False
-        fault = self._fault
-        fault.catch(error)
+        self.catch(error)
         if self._report is not None:
             try:
-                self._report(fault)
+                self._report(self)
             except Exception as second:  # the boundary itself: DESIGN section 3, rule 6
-                fault.error += f" (and its report failed: {type(second).__name__}: {second})"
+                self.error += f" (and its report failed: {type(second).__name__}: {second})"
         return True
 
 

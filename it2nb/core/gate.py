@@ -33,6 +33,8 @@ class Gate:
     def __init__(self, session: Session) -> None:
         self._session = session
         self.wake = threading.Event()
+        self._waits = False
+        self._asked = False
         self._debts: list[Debt] = []
         self._held: dict[str, Held] = {}
         self._approved: list[tuple[ActionHandle, bool, str]] = []
@@ -85,11 +87,11 @@ class Gate:
     def drain(self) -> None:
         """Serve the requests that wait now; those that come meanwhile meet the next point."""
         session = self._session
-        session._attention = False
-        self.wake.clear()
+        session._attention = self._asked = False
         aside: list[ActionHandle] = []
         try:
-            self._settle_approvals()
+            if self._held or self._approved:
+                self._settle_approvals()
             for _ in range(len(session.queue)):
                 if session.stop_requested:
                     break
@@ -185,7 +187,7 @@ class Gate:
             return CONTINUE
         applied = tuple(each for each in session.results if each.ok)
         if not self._debts:
-            return StepControl(stop=stop, applied=applied)
+            return StepControl.plain(stop, applied)
         owed = [debt.owed for debt in self._debts]
         tags = [each.value for each in owed if each.kind == "save" and each.value]
         loads = [each.value for each in owed if each.kind == "load"]
@@ -200,8 +202,20 @@ class Gate:
         )
 
     def _wait_for_requests(self) -> None:
-        # Held requests expire by the clock, so look at them now and then.
-        self.wake.wait(0.2 if self._held else 5.0)
+        self.wake.clear()
+        # Said first and looked at afterwards; `rouse` does it the other way round, so that one of
+        # the two finds the other, and the event is set only when somebody waits for it.
+        self._waits = True
+        if not self._asked:
+            # Held requests expire by the clock, so look at them now and then.
+            self.wake.wait(0.2 if self._held else 5.0)
+        self._waits = False
+
+    def rouse(self) -> None:
+        """Let a paused loop look what it is asked for. Any thread."""
+        self._asked = True
+        if self._waits:
+            self.wake.set()
 
     def _refuse_rest(self) -> None:
         session = self._session
@@ -222,7 +236,7 @@ class Gate:
         for held in list(self._held.values()):
             self._held.pop(held.handle.id, None)
             settle(session, held.handle, "expired", f"not approved before {reason}")
-        self.wake.set()
+        self.rouse()
 
     # --- approvals -------------------------------------------------------------------------
 

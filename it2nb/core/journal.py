@@ -145,7 +145,8 @@ class Journal(Ledger):
             return False
         with self._lock:
             durable = self._write_rows(rows, step, branch_id, round, source, action_id)
-        self._tell()
+        if self._subscriptions:
+            self._tell()
         return durable
 
     def seal(self) -> None:

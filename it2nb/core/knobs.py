@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from it2nb.core.errors import KnobError, KnobRangeError, Rejected, UnknownKnob, near
 from it2nb.core.faults import Fault, guard
@@ -17,8 +16,7 @@ _DTYPES: dict[Any, DType] = {float: "float", int: "int", bool: "bool", str: "str
 MAX_TEXT = 4_000
 
 
-@dataclass(frozen=True, slots=True)
-class Coerced:
+class Coerced(NamedTuple):
     """A value that fits its knob.
 
     Attributes
@@ -35,8 +33,7 @@ class Coerced:
     reason: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What became of one value on its way into a knob."""
 
     status: Status
@@ -239,26 +236,20 @@ class Knob:
         raise Rejected(f"{shown(value)} is none of {listed}")
 
     def _bound(self, number: float | int) -> Coerced:
-        for bound, outside, word in (
-            (self.min, self.min is not None and number < self.min, "min"),
-            (self.max, self.max is not None and number > self.max, "max"),
-        ):
-            if not outside or bound is None:
-                continue
-            if self.out_of_bounds == "reject":
-                low = "-inf" if self.min is None else f"{self.min:g}"
-                high = "inf" if self.max is None else f"{self.max:g}"
-                unit = f" {self.unit}" if self.unit else ""
-                raise Rejected(f"{number!r} is outside [{low}, {high}]{unit}")
-            held = (
-                float(bound)
-                if self.dtype == "float"
-                else math.ceil(bound)
-                if (word == "min")
-                else math.floor(bound)
-            )
-            return Coerced(held, clamped=True, reason=f"{word} is {held!r}")
-        return Coerced(number)
+        low, high = self.min, self.max
+        if (low is None or number >= low) and (high is None or number <= high):
+            return Coerced(number)
+        if self.out_of_bounds == "reject":
+            shown_low = "-inf" if low is None else f"{low:g}"
+            shown_high = "inf" if high is None else f"{high:g}"
+            unit = f" {self.unit}" if self.unit else ""
+            raise Rejected(f"{number!r} is outside [{shown_low}, {shown_high}]{unit}")
+        if low is not None and number < low:
+            held = float(low) if self.dtype == "float" else math.ceil(low)
+            return Coerced(held, clamped=True, reason=f"min is {held!r}")
+        assert high is not None
+        held = float(high) if self.dtype == "float" else math.floor(high)
+        return Coerced(held, clamped=True, reason=f"max is {held!r}")
 
     def apply(self, coerced: Coerced, mode: str | None = None) -> Outcome:
         """Put a coerced value in, and read it back. Training thread, control point only.
@@ -270,27 +261,27 @@ class Knob:
             put back where that is possible, and the reason says whether.
         """
         before: Any = None
-        with guard(f"get of {self.name}") as fault:
+        after: Any = None
+        previous_mode: str | None = None
+        was_read = False
+        # One boundary for all three calls: a request pays for each that it passes.
+        with guard(f"get and set of {self.name}") as fault:
             before = self.value
-        if fault:
-            return Outcome(
-                "failed",
-                error=fault.error,
-                reason=f"could not read {self.name} before: {fault.error}",
-            )
-        previous_mode = self.get_mode() if mode is not None and self.get_mode else None
-        with guard(f"set of {self.name}") as fault:
+            was_read = True
             if mode is not None:
+                previous_mode = self.get_mode() if self.get_mode else None
                 self._pick_mode(mode)
             self.set(coerced.value)
-        if fault:
-            return self._take_back(fault, before, previous_mode)
-        after: Any = None
-        with guard(f"get of {self.name}") as read:
             after = self.value
-        if read:
-            return self._take_back(read, before, previous_mode)
-        return self._judge(coerced, before, after)
+        if not fault:
+            return self._judge(coerced, before, after)
+        if was_read:
+            return self._take_back(fault, before, previous_mode)
+        return Outcome(
+            "failed",
+            error=fault.error,
+            reason=f"could not read {self.name} before: {fault.error}",
+        )
 
     def _judge(self, coerced: Coerced, before: Any, after: Any) -> Outcome:
         if _close(after, coerced.value):
@@ -478,6 +469,8 @@ def plain_value(value: Any, dtype: DType) -> Any:
 
 
 def _number(value: Any, dtype: DType) -> float | int:
+    if type(value) is float and dtype == "float" and value - value == 0.0:
+        return value
     if isinstance(value, bool) or type(value).__name__ == "bool_":
         raise Rejected(f"{value!r} is not a number")
     real: Any = value  # numbers.Real is an ABC that type checkers can't relate to float

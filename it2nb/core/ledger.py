@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from it2nb.core.chain import GENESIS, PACK, link, pack_stem, row_stem, whole
+from it2nb.core.chain import GENESIS, PACK, link, pack_stem, shared_fields, stem_of, whole
 from it2nb.core.errors import JournalError
 from it2nb.core.history import History
 from it2nb.core.journal_file import JournalFile
@@ -101,11 +101,9 @@ class Ledger(History):
             head += pending
         if rows:
             t = self._monotonic() - self.t0
-            ts = self._epoch0 + t
+            shared = shared_fields(self._epoch0 + t, t, step, branch_id, round, source, action_id)
             for type, payload in rows:
-                stem = row_stem(
-                    head, type, payload, ts, t, step, branch_id, round, source, action_id
-                )
+                stem = stem_of(head, type, payload, shared)
                 self.take_line(head, type, stem)
                 if file is not None:
                     line, prev = link(stem, prev)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +18,13 @@ _SECRET = re.compile(
 
 def is_secret(name: object) -> bool:
     """Whether an argument of this name holds a secret: ``api_key``, ``hf_token``, ``password``."""
-    return isinstance(name, str) and _SECRET.search(name) is not None
+    return isinstance(name, str) and _sounds_secret(name)
+
+
+# The same few names come with every request.
+@functools.lru_cache(maxsize=1_000)
+def _sounds_secret(name: str) -> bool:
+    return _SECRET.search(name) is not None
 
 
 def redacted(payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,9 +37,18 @@ def redacted(payload: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _hide(key, value) for key, value in payload.items()}
 
 
+#: Values of these types hold nothing further.
+_LEAVES = frozenset({str, float, int, bool, type(None)})
+
+
 def _holds_one(value: Any) -> bool:
     if isinstance(value, Mapping):
-        return any(is_secret(key) or _holds_one(each) for key, each in value.items())
+        for key, each in value.items():
+            if (type(key) is str and _sounds_secret(key)) or (
+                type(each) not in _LEAVES and _holds_one(each)
+            ):
+                return True
+        return False
     return isinstance(value, (list, tuple)) and any(map(_holds_one, value))
 
 

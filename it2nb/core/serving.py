@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import CancelledError
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from it2nb.core.actions import ActionSpec, Deferred, Owed
 from it2nb.core.errors import Rejected, UnknownAction
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from it2nb.core.session import Session
 
 
-@dataclass(frozen=True, slots=True)
-class KnobChange:
+class KnobChange(NamedTuple):
     """What a handler returns that moved a knob; it fills requested, before and after."""
 
     name: str
@@ -60,8 +59,7 @@ def serve(session: Session, handle: ActionHandle) -> Owed | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(NamedTuple):
     """Whether a request may be carried out: then it has spec and payload, else a status."""
 
     spec: ActionSpec | None = None
@@ -215,15 +213,18 @@ def settle(
     rows: list[tuple[str, dict[str, Any]]] = []
     if ok and name is not None:
         rows.append(("knob_changed", {"name": name, "value": after, "before": before}))
-    row = fields if handle.served is None else {**fields, "served": handle.served}
-    rows.append(("action_result", row))
+    if handle.served is not None:
+        fields["served"] = handle.served
+    rows.append(("action_result", fields))
     durable = session.write_rows(rows, source=handle.source, action_id=action.id)
-    result = ActionResult.trusted(
-        {
-            **fields, "v": 2, "step": session.step_count, "durable": durable,
-            "branch_id": session.branch_id, "round": session.round,
-        }
-    )  # fmt: skip
+    # The row is bytes by now, and its fields become the result's.
+    fields.pop("served", None)
+    fields["v"] = 2
+    fields["step"] = session.step_count
+    fields["durable"] = durable
+    fields["branch_id"] = session.branch_id
+    fields["round"] = session.round
+    result = ActionResult.trusted(fields)
     if name is not None and name in session.knobs:
         session.knobs[name].last = result
     with guard("accounting of a result", session.report):

@@ -410,7 +410,7 @@ class Session(Declaring, Asking):
     def call_attention(self) -> None:
         """Make the next control point look at the queue. Any thread."""
         self._attention = True
-        self.gate.wake.set()
+        self.gate.rouse()
 
     def _enter(self) -> bool:
         """The slow way into a control point: claim it, or say why not."""

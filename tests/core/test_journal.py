@@ -561,11 +561,14 @@ from it2nb.core.metrics import MetricStore
 journal = Journal("journal.jsonl", MetricStore(), run="r")
 journal.append("note", {})
 mine, its = os.pipe()
+told, tell = os.pipe()
 child = os.fork()
 if child == 0:
     os.close(its)
+    os.write(tell, b"!")
     os.read(mine, 1)  # lives on until the parent has taken the file up again
     os._exit(0)
+os.read(told, 1)  # it has let go of its copy by now
 journal.close(seal=False)
 Journal("journal.jsonl", MetricStore(), run="r").close()
 os.close(its)
