@@ -37,7 +37,10 @@ if TYPE_CHECKING:
     from it2nb.notebook.panel import Panel as Panel
     from it2nb.pytorch.autopatch import autopatch as autopatch
     from it2nb.pytorch.autopatch import unpatch as unpatch
+    from it2nb.pytorch.curriculum import CurriculumSampler as CurriculumSampler
+    from it2nb.pytorch.datasets import make_interactive_dataset as make_interactive_dataset
     from it2nb.pytorch.live import live as live
+    from it2nb.pytorch.sources import SourceSampler as SourceSampler
     from it2nb.recorded import open as open
     from it2nb.server.async_client import AsyncClient as AsyncClient
     from it2nb.server.client import Client as Client
@@ -52,6 +55,7 @@ _HOMES = {
     "AsyncClient": "it2nb.server.async_client",
     "AverageReward": "it2nb.core.goals",
     "Client": "it2nb.server.client",
+    "CurriculumSampler": "it2nb.pytorch.curriculum",
     "Divergence": "it2nb.core.guards",
     "Event": "it2nb.core.wire",
     "Goal": "it2nb.core.goals",
@@ -63,6 +67,7 @@ _HOMES = {
     "Plateau": "it2nb.core.guards",
     "Policy": "it2nb.core.policy",
     "Rejected": "it2nb.core.errors",
+    "SourceSampler": "it2nb.pytorch.sources",
     "Spike": "it2nb.core.guards",
     "StepControl": "it2nb.core.control",
     "StopTraining": "it2nb.core.control",
@@ -73,6 +78,7 @@ _HOMES = {
     "attach": "it2nb.attached",
     "current": "it2nb.core.lifetime",
     "live": "it2nb.pytorch.live",
+    "make_interactive_dataset": "it2nb.pytorch.datasets",
     "open": "it2nb.recorded",
     "replay": "it2nb.core.replay",
     "runs": "it2nb.core.lifetime",

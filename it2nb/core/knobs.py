@@ -76,6 +76,9 @@ class Knob:
         Read and pick the mode.
     unavailable : callable, optional
         Returns why the knob can't be set now, or None.
+    effect : callable, optional
+        Called after a change; what it returns is part of the result's reason: from which batch
+        on a setting of the data holds, for example.
 
     Raises
     ------
@@ -105,6 +108,7 @@ class Knob:
         get_mode: Callable[[], str | None] | None = None,
         set_mode: Callable[[str], Any] | None = None,
         unavailable: Callable[[], str | None] | None = None,
+        effect: Callable[[], str | None] | None = None,
     ) -> None:
         if choices is not None and dtype in ("float", float):
             dtype = "choice"
@@ -127,6 +131,7 @@ class Knob:
         self.get_mode = get_mode
         self.set_mode = set_mode
         self.unavailable = unavailable
+        self.effect = effect
         self.last: ActionResult | None = None
         self._check()
 
@@ -290,6 +295,10 @@ class Knob:
             if reason is None and self.modes and _equal(before, coerced.value):
                 # What a scheduler does next still happens: say that nothing was asked of it.
                 reason = "it read that already; nothing was changed"
+            if self.effect is not None:
+                with guard(f"effect of {self.name}"):
+                    told = self.effect()
+                    reason = "; ".join(each for each in (reason, told) if each) or None
             return Outcome(status, before, after, reason)
         if _equal(after, before):
             return Outcome(

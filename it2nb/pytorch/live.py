@@ -16,7 +16,7 @@ import operator
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from it2nb.core.errors import KnobError, KnobRangeError, Rejected
 from it2nb.core.knobs import Knob, plain_value
@@ -25,8 +25,8 @@ from it2nb.core.lifetime import runs
 if TYPE_CHECKING:
     from it2nb.core.session import Session
 
-#: Live variables that wait for a session.
-_waiting: dict[str, weakref.ref[Live]] = {}
+#: Live variables, and other things with knobs, that wait for a session.
+_waiting: dict[str, weakref.ref[Homeless]] = {}
 #: Sessions by the thread that trains in them, for variables made inside a loop.
 _at_home: dict[int, weakref.ref[Session]] = {}
 _lock = threading.Lock()
@@ -250,13 +250,33 @@ def live(
         options["dtype"] = _dtype(value, name)
     kind = {"float": LiveNumber, "int": LiveInt}.get(options["dtype"], Live)
     made = kind(value, name, options)
+    home_or_wait(made, session)
+    return made
+
+
+class Homeless(Protocol):
+    """Something with knobs that waits for a session to register them with."""
+
+    @property
+    def name(self) -> str:
+        """A newer one of the same name takes its place in the queue."""
+
+    @property
+    def has_session(self) -> bool:
+        """Whether it found one that has not ended."""
+
+    def register(self, session: Session) -> None:
+        """Make the knobs."""
+
+
+def home_or_wait(made: Homeless, session: Session | None = None) -> None:
+    """Register with `session`, or the one that lives here, or else the one that starts next."""
     session = session or _here()
     if session is not None:
         made.register(session)
-    else:
-        with _lock:
-            _waiting[name] = weakref.ref(made)
-    return made
+        return
+    with _lock:
+        _waiting[made.name] = weakref.ref(made)
 
 
 def adopt(session: Session) -> None:
