@@ -13,6 +13,12 @@ from it2nb._version import __version__
 
 if TYPE_CHECKING:
     from it2nb.attached import attach as attach
+    from it2nb.controllers.base import Controller as Controller
+    from it2nb.controllers.observation import Observation as Observation
+    from it2nb.controllers.rules import at as at
+    from it2nb.controllers.rules import every as every
+    from it2nb.controllers.rules import rule as rule
+    from it2nb.controllers.rules import when as when
     from it2nb.core.control import StepControl as StepControl
     from it2nb.core.control import StopTraining as StopTraining
     from it2nb.core.errors import It2nbError as It2nbError
@@ -31,6 +37,9 @@ if TYPE_CHECKING:
     from it2nb.core.lifetime import runs as runs
     from it2nb.core.policy import Policy as Policy
     from it2nb.core.replay import replay as replay
+    from it2nb.core.rounds import Memory as Memory
+    from it2nb.core.rounds import Plan as Plan
+    from it2nb.core.rounds import RoundContext as RoundContext
     from it2nb.core.wire import Action as Action
     from it2nb.core.wire import ActionResult as ActionResult
     from it2nb.core.wire import Event as Event
@@ -55,18 +64,23 @@ _HOMES = {
     "AsyncClient": "it2nb.server.async_client",
     "AverageReward": "it2nb.core.goals",
     "Client": "it2nb.server.client",
+    "Controller": "it2nb.controllers.base",
     "CurriculumSampler": "it2nb.pytorch.curriculum",
     "Divergence": "it2nb.core.guards",
     "Event": "it2nb.core.wire",
     "Goal": "it2nb.core.goals",
     "It2nbError": "it2nb.core.errors",
     "Knob": "it2nb.core.knobs",
+    "Memory": "it2nb.core.rounds",
     "NonFinite": "it2nb.core.guards",
     "NonFiniteWeights": "it2nb.core.guards",
+    "Observation": "it2nb.controllers.observation",
     "Panel": "it2nb.notebook.panel",
+    "Plan": "it2nb.core.rounds",
     "Plateau": "it2nb.core.guards",
     "Policy": "it2nb.core.policy",
     "Rejected": "it2nb.core.errors",
+    "RoundContext": "it2nb.core.rounds",
     "SourceSampler": "it2nb.pytorch.sources",
     "Spike": "it2nb.core.guards",
     "StepControl": "it2nb.core.control",
@@ -75,14 +89,18 @@ _HOMES = {
     "ValidationLoss": "it2nb.core.goals",
     "Workflow": "it2nb.workflows.base",
     "autopatch": "it2nb.pytorch.autopatch",
+    "at": "it2nb.controllers.rules",
     "attach": "it2nb.attached",
     "current": "it2nb.core.lifetime",
+    "every": "it2nb.controllers.rules",
     "live": "it2nb.pytorch.live",
     "make_interactive_dataset": "it2nb.pytorch.datasets",
     "open": "it2nb.recorded",
     "replay": "it2nb.core.replay",
+    "rule": "it2nb.controllers.rules",
     "runs": "it2nb.core.lifetime",
     "unpatch": "it2nb.pytorch.autopatch",
+    "when": "it2nb.controllers.rules",
 }
 
 __all__ = [*_HOMES, "__version__", "load_ipython_extension", "unload_ipython_extension"]

@@ -11,13 +11,20 @@ from it2nb.core.control import RunStatus
 from it2nb.core.faults import Fault
 from it2nb.core.replay import Replay
 from it2nb.core.replay import replay as replay_of
+from it2nb.core.rounds import Memory
 from it2nb.core.session import Session
 from it2nb.core.surroundings import Surroundings
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+    from it2nb.controllers.attached import Attached
+    from it2nb.controllers.late import Late
+    from it2nb.core.goal_value import Score
     from it2nb.core.knobs import Knob
+    from it2nb.core.queue import ActionHandle
+    from it2nb.core.round_runner import OnError, Train
+    from it2nb.core.rounds import Plan, RoundContext
     from it2nb.pytorch.code import Code
     from it2nb.pytorch.fork import Fork
     from it2nb.pytorch.hooks import Attachment
@@ -46,6 +53,12 @@ class TrainingSession(Session):
     replay : Replay or path, optional
         Do this recorded run again: its requests come at their control points; see
         `it2nb.replay`.
+    agent : controller, optional
+        Attached at once; see `attach`.
+    memory : Memory or path, optional
+        What is remembered of rounds; in memory by default.
+    max_rounds : int, optional
+        Rounds that `run_rounds` does, the baseline among them.
     """
 
     def __init__(
@@ -58,6 +71,9 @@ class TrainingSession(Session):
         snapshots: Mapping[str, Any] | bool = True,
         autosave_s: float | None = None,
         replay: Replay | str | Path | None = None,
+        agent: Any = None,
+        memory: Memory | str | Path | None = None,
+        max_rounds: int | None = None,
         **options: Any,
     ) -> None:
         options.setdefault("watch", list(watch_metrics))
@@ -69,6 +85,11 @@ class TrainingSession(Session):
             self.on_evaluate(evaluate)
         if replay is not None:
             (replay if isinstance(replay, Replay) else replay_of(replay)).attach(self)
+        self.max_rounds = max_rounds
+        if memory is not None:
+            self.memory = memory if isinstance(memory, Memory) else Memory(memory)
+        if agent is not None:
+            self.attach(agent)
 
     def start(self) -> TrainingSession:
         """Begin the run; the first control point does it too. Any thread, idempotent."""
@@ -253,6 +274,134 @@ class TrainingSession(Session):
         from it2nb.pytorch.loops import log
 
         log(self, values, **more)
+
+    # --- controllers and rounds ------------------------------------------------------------
+
+    def attach(
+        self,
+        controller: Any,
+        *,
+        every: int | None = None,
+        blocking: bool = False,
+        late: Late = "apply",
+        timeout_s: float | None = None,
+        name: str | None = None,
+    ) -> Attached:
+        """Put a controller beside the run: a rule, an agent, a search. Any thread.
+
+        Parameters
+        ----------
+        controller : object
+            A `Controller`; an object with ``act``, ``plan`` or ``reflect``; a function of an
+            observation; a rule (`it2nb.at`, `it2nb.every`, `it2nb.when`), or a rule's text. One
+            that is attached already stays as it is.
+        every : int, optimizer steps, optional
+            Between two turns: its own, else 1 for rules and functions and 50 for all others.
+        blocking : bool
+            The loop waits at the control point for its answer, and serves it there.
+        late : {"apply", "expire", "rebase"}
+            What becomes of an answer that comes when the run has gone on: applied as asked,
+            only until its next turn, or worked out anew from the values that are there.
+        timeout_s : float, seconds, optional
+            How long a blocking turn, a plan or a reflection is waited for.
+        name : str, optional
+            The actor of its requests.
+
+        Returns
+        -------
+        Attached
+            With `pause()`, `resume()`, `detach()`.
+
+        Raises
+        ------
+        ControllerError, RuleError
+            If it is no controller, or its text no rule.
+        SessionEnded
+        """
+        from it2nb.controllers.attach import attach
+
+        return attach(
+            self, controller, every=every, blocking=blocking, late=late, timeout_s=timeout_s,
+            name=name,
+        )  # fmt: skip
+
+    def run_rounds(
+        self,
+        train: Train,
+        rounds: int | None = None,
+        *,
+        memory: Memory | None = None,
+        seed: int | None = None,
+        score: Score = "last",
+        on_error: OnError = "raise",
+    ) -> list[dict[str, Any]]:
+        """Train several times from fresh weights, and let controllers plan each time.
+
+        The first round is the baseline: nothing is planned, and no agent is asked. The global
+        random streams are seeded alike before each. What the training declares (knobs, actions,
+        turns, rules, what it binds) lasts for its round, and knobs that were there before begin
+        each round with their first value. The calling thread trains.
+
+        Parameters
+        ----------
+        train : callable
+            ``train(session, ctx)``: makes fresh weights, registers its knobs, trains.
+        rounds : int, optional
+            How many, the baseline among them; `max_rounds`, else 5.
+        memory : Memory, optional
+            The session's by default.
+        seed : int, optional
+            The session's, else 0.
+        score : {"last", "best"}
+            Which value of the goal counts for a round.
+        on_error : {"raise", "next"}
+            What an exception in `train` does: end the run, or this round alone.
+
+        Returns
+        -------
+        list of dict
+            The records, as they are in the memory.
+
+        Raises
+        ------
+        It2nbError
+            If the goal's direction is neither known nor stated: rounds could not be compared.
+        SessionEnded
+            If the session has made steps already.
+        """
+        from it2nb.core.round_runner import run_rounds
+
+        between: Callable[[], object] = lambda: None  # noqa: E731
+        if "torch" in sys.modules and not self.is_ended:
+            from it2nb.pytorch.rounds import Between
+
+            between = Between(self, self._snapshots, self._autosave_s)
+        return run_rounds(
+            self, train, rounds, memory=memory, seed=seed, score=score, on_error=on_error,
+            between=between,
+        )  # fmt: skip
+
+    def plan_round(self, ctx: RoundContext | None = None) -> Plan | None:
+        """Ask the controllers for a plan of the next round; None when nobody has one."""
+        from it2nb.core.round_runner import plan_round
+
+        return plan_round(self, ctx)
+
+    def apply_plan(self, plan: Any) -> list[ActionHandle]:
+        """Ask for what a plan sets, with source ``plan``; on the training thread at once.
+
+        Parameters
+        ----------
+        plan : Plan, mapping or None
+
+        Returns
+        -------
+        list of ActionHandle
+            In the plan's order; empty in a replay, where the recorded requests come by themselves.
+        """
+        from it2nb.core.round_runner import apply_plan
+
+        return apply_plan(self, plan)
 
     # --- going back ------------------------------------------------------------------------
 

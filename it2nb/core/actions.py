@@ -62,6 +62,8 @@ class ActionSpec:
         The arguments. Without one, any mapping is taken as it is.
     keys : tuple of str, optional
         The paper's untyped form: the names that the payload must hold.
+    optional : tuple of str
+        Names that it may hold, to be told beside `keys`.
     dangerous : bool
         The panel asks before it sends.
     unavailable : callable, optional
@@ -75,6 +77,7 @@ class ActionSpec:
     keys: tuple[str, ...] | None = None
     dangerous: bool = False
     unavailable: Callable[[], str | None] | None = None
+    optional: tuple[str, ...] = ()
 
     def validate(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Check a payload against the arguments and fill in defaults. Any thread.
@@ -106,7 +109,7 @@ class ActionSpec:
             args = schema_of(self.args)
         else:
             keys = self.keys or ()
-            args = {"type": "object", "properties": {key: {} for key in keys}}
+            args = {"type": "object", "properties": {k: {} for k in (*keys, *self.optional)}}
             if keys:
                 args["required"] = list(keys)
         return ActionSchema(
@@ -146,6 +149,14 @@ class ActionRegistry(Mapping[str, ActionSpec]):
             )
         self._specs = {**self._specs, spec.name: spec}
         return spec
+
+    def kept(self) -> dict[str, ActionSpec]:
+        """Return what there is, for `put_back`. Any thread."""
+        return self._specs
+
+    def put_back(self, kept: dict[str, ActionSpec]) -> None:
+        """Have what there was. Any thread."""
+        self._specs = kept
 
     def unregister(self, name: str) -> None:
         """Take an action away; an unknown name is left alone."""

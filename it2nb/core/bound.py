@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 
@@ -38,6 +38,24 @@ class Bound:
     stateful: dict[str, Any] = field(default_factory=dict)
     generators: dict[str, Any] = field(default_factory=dict)
     step_fn: Callable[[int], Any] | None = None
+
+    def copy(self) -> Bound:
+        """Copy what is bound; the objects themselves are the same."""
+        kept = Bound()
+        kept.put_back(self)
+        return kept
+
+    def put_back(self, kept: Bound) -> None:
+        """Bind what `kept` holds, in place, and nothing else."""
+        for each in fields(self):
+            mine, theirs = getattr(self, each.name), getattr(kept, each.name)
+            if isinstance(mine, list):
+                mine[:] = theirs
+            elif isinstance(mine, dict):
+                mine.clear()
+                mine.update(theirs)
+            else:
+                setattr(self, each.name, theirs)
 
     def add(
         self, model: Any, optimizers: Sequence[Any], schedulers: Sequence[Any], scaler: Any

@@ -69,7 +69,7 @@ class ContextArgs(BaseModel):
 
 
 def set_knob(payload: dict[str, Any], session: Session) -> KnobChange:
-    """Set one knob: ``{"name", "value", "mode"?}``."""
+    """Set one knob: ``{"name", "value", "mode"?}``; see `relative` for factor and add."""
     name = payload.get("name")
     if not isinstance(name, str):
         raise Rejected(f"name={name!r:.60} has to be the name of a knob")
@@ -78,7 +78,9 @@ def set_knob(payload: dict[str, Any], session: Session) -> KnobChange:
     except KnobError as err:
         raise Rejected(str(err)) from err
     if "value" not in payload or len(payload) > 2 + ("mode" in payload):
-        raise Rejected(f"set_knob takes name, value and mode, not {sorted(payload)}")
+        raise Rejected(
+            f"set_knob takes name, mode, and one of value, factor and add, not {sorted(payload)}"
+        )
     reason = knob.reason_unavailable()
     if reason is not None:
         raise Rejected(reason)
@@ -237,7 +239,8 @@ def install(session: Session) -> None:
         return no_loop("reset modules", "no model was found; session.bind_model(model)")
 
     for spec in (
-        ActionSpec("set_knob", set_knob, "Set a knob", keys=("name", "value")),
+        ActionSpec("set_knob", set_knob, "Set a knob", keys=("name",),
+                   optional=("value", "mode", "factor", "add")),
         ActionSpec("set_mode", set_mode, "How a knob goes with its schedule", ModeArgs),
         ActionSpec("batch", batch, "Set several knobs at once, all or none", keys=("set",)),
         ActionSpec("pause", pause, "Hold the loop between two steps", NoArgs),

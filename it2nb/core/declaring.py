@@ -56,7 +56,10 @@ class Declaring(Telling):
             scale=scale, choices=choices, unit=unit, group=group, out_of_bounds=out_of_bounds,
             **more,
         )  # fmt: skip
-        return self.add_knob(knob, replace=replace)
+        self.add_knob(knob, replace=replace)
+        if self.rounds is not None:
+            self.rounds.knobs_came()
+        return knob
 
     def add_knob(self, knob: Knob, *, replace: bool = False) -> Knob:
         """Add a ready-made knob. While the run lives, the journal tells of it. Any thread."""

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from it2nb.core.actions import explain
 from it2nb.core.errors import QueueFull
 from it2nb.core.faults import guard
+from it2nb.core.policy import CONTROLLERS
 from it2nb.core.queue import ActionHandle, RequestQueue
 from it2nb.core.redaction import redacted
 from it2nb.core.serving import settle
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Largest payload, bytes of JSON; so that a request costs a bounded amount of memory.
 MAX_PAYLOAD = 16_384
+#: A replay brings what these asked for, also on the training thread.
+_BROUGHT = CONTROLLERS | {"replay"}
 
 
 class Door:
@@ -35,12 +38,32 @@ class Door:
             size, self._cancelled, lambda handle: session.gate.withdraw(handle)
         )
 
-    def enter(self, asked: object, source: str) -> ActionHandle:
-        """Take one request; always gives a handle, if only to a `rejected` result."""
+    def enter(
+        self,
+        asked: object,
+        source: str,
+        *,
+        behalf: str | None = None,
+        **told: Any,
+    ) -> ActionHandle:
+        """Take one request; always gives a handle, if only to a `rejected` result.
+
+        Parameters
+        ----------
+        asked : Action or mapping
+            Anything else is refused, in a row of its own.
+        source : str
+        behalf : str, optional
+            A further source whose rules hold for it.
+        **told
+            Fields of the action (`actor`, `observed`...) that the entry sets itself.
+        """
         session = self._session
         if source not in SOURCES:
             raise ValueError(f"source={source!r} is none of {', '.join(SOURCES)}")
         action, wrong = shape(asked)
+        if told:
+            action = action.model_copy(update=told)
         known = self.queue.known(action.id)
         if known is not None:
             return known
@@ -48,7 +71,8 @@ class Door:
         handle = ActionHandle(action, source, actor, session.t, self.queue)
         # A replay brings its requests on the training thread too; nobody else will again.
         here = session.on_training_thread and not session.turns.is_running
-        handle.own = here and source != "replay"
+        handle.own = here and source not in _BROUGHT
+        handle.behalf = behalf
         with self._lock:
             known = self.queue.known(action.id)
             if known is not None:

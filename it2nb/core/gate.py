@@ -47,19 +47,27 @@ class Gate:
     def begin_round(self) -> None:
         """The next control point is the first of a round."""
         self._fresh = True
+        self._told_stop = False
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the next control point is the first of a round."""
+        return self._fresh
 
     def pass_through(self) -> StepControl:
         """Stand at a control point until nothing more is asked. Training thread."""
         session = self._session
         if self.only is not None and not self.only:
             return CONTINUE
-        if session.stop_requested:
+        if session.must_leave:
             self._fail_debts()
             if self._told_stop or not session.honours_control:
                 raise StopTraining
         self._fail_debts()
         if self._fresh:
             self._fresh = False
+            if session.rounds is not None:
+                session.rounds.first_point()
             self._write_configuration()
         session.results.clear()
         if session.step_count >= session.turns.due:
@@ -178,7 +186,7 @@ class Gate:
 
     def _control(self) -> StepControl:
         session = self._session
-        stop = session.stop_requested
+        stop = session.must_leave
         if stop:
             self._told_stop = True
             if not session.honours_control:

@@ -417,6 +417,14 @@ class KnobRegistry(Mapping[str, Knob]):
         self._aliases = {**self._aliases, **dict.fromkeys(knob.aliases, knob.name)}
         return knob
 
+    def kept(self) -> tuple[dict[str, Knob], dict[str, str]]:
+        """Return what there is, for `put_back`. Any thread."""
+        return self._knobs, self._aliases
+
+    def put_back(self, kept: tuple[dict[str, Knob], dict[str, str]]) -> None:
+        """Have what there was. Any thread."""
+        self._knobs, self._aliases = kept
+
     def unregister(self, name: str) -> None:
         """Take a knob away; an unknown name is left alone."""
         self._knobs = {key: knob for key, knob in self._knobs.items() if key != name}

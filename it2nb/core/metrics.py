@@ -69,15 +69,21 @@ class MetricStore(Recorder):
         """Return the names of all metrics, in the order of their first values."""
         return list(dict.fromkeys(n for table in self._tables.values() for n in table.names))
 
-    def latest(self) -> dict[str, tuple[int, float]]:
-        """Return step and value of the newest row of each metric."""
+    def latest(self, round: int | None = None) -> dict[str, tuple[int, float]]:
+        """Return step and value of the newest row of each metric.
+
+        Parameters
+        ----------
+        round : int, optional
+            Leave out metrics that were not recorded since this round began; the newest one.
+        """
         count, current = self._count, self._current
         newest: dict[str, tuple[int, int, float]] = {}
         for table in self._tables.values():
             rows, end = table.rows, table.end
             if current is not None and table is current[0] and count > current[1]:
                 rows, end = current[2] + count - current[1], count
-            if not rows:
+            if not rows or (round is not None and list(table.lines)[-1][0] < round):
                 continue
             step, _, *values = table.row(rows - 1)
             for name, value in zip(table.names, values, strict=True):

@@ -233,25 +233,33 @@ class Policy:
         self, handle: ActionHandle, spec: ActionSpec, payload: Mapping[str, Any], session: Session
     ) -> Verdict:
         """Decide about one request. Changes nothing; any thread."""
-        source = handle.source
-        if source == "replay":
+        if handle.source == "replay":
             return ALLOW
         for veto in self._vetoes:
             said = veto(handle)
             if said is not None:
                 return Verdict("reject", said)
+        verdict = self._judge_for(handle.source, handle.id, spec.name, payload, session)
+        if handle.behalf is not None and verdict.kind != "reject":
+            other = self._judge_for(handle.behalf, handle.id, spec.name, payload, session)
+            return verdict if other.kind == "allow" else other
+        return verdict
+
+    def _judge_for(
+        self, source: str, id: str, action: str, payload: Mapping[str, Any], session: Session
+    ) -> Verdict:
         if not (self._rules or self._forbidden.get(source) or source in self._budgets):
             return ALLOW  # most sessions have no rule at all
-        knobs = _knobs_of(spec.name, payload, session)
-        names = [spec.name, *knobs]
+        knobs = _knobs_of(action, payload, session)
+        names = [action, *knobs]
         reason = self._why_not(source, names, session)
         if reason is None:
-            reason = self._over_limit(source, spec.name, payload, session)
+            reason = self._over_limit(source, action, payload, session)
         if reason is None:
             reason = self._over_budget(source, bool(knobs), session)
         if reason is not None:
             return Verdict("reject", reason)
-        if handle.id not in self._approved:
+        if id not in self._approved:
             for name in ("*", *names):
                 if self._needs_approval(name, source):
                     return Verdict("wait", f"{source} needs a person's approval for {name}")
@@ -317,14 +325,17 @@ class Policy:
         self._approved.discard(handle.id)
         if handle.source == "replay":
             return
-        spent = self._spent.setdefault(handle.source, Spending())
-        spent.requests += 1
+        accounts = [handle.source] if handle.behalf is None else [handle.source, handle.behalf]
+        spendings = [self._spent.setdefault(each, Spending()) for each in accounts]
+        for spent in spendings:
+            spent.requests += 1
         if not result.ok:
             return
         changed = [result.name] if result.name else []
         if result.type == "batch" and isinstance(result.data, list):
             changed = [each["name"] for each in result.data]
-        spent.changes += bool(changed)
+        for spent in spendings:
+            spent.changes += bool(changed)
         for name in changed:
             self._changed_at[name] = session.step_count
             if self.human_lock and handle.source in HUMANS:
@@ -340,8 +351,25 @@ class Policy:
         """Let a request pass that waited for approval. Training thread."""
         self._approved.add(handle.id)
 
-    def shown(self, views: list[KnobView]) -> list[KnobView]:
-        """Mark locked and confirm-first knobs, leave hidden ones out. Any thread."""
+    def is_open(self, source: str, name: str) -> bool:
+        """Whether a source may know of a knob or an action and ask for it. Any thread."""
+        forbidden = self._forbidden.get(source, frozenset())
+        if "*" in forbidden or any(overlap(name, each) for each in forbidden):
+            return False
+        return not any(
+            rule.hidden and overlap(name, ruled) for ruled, rule in list(self._rules.items())
+        )
+
+    def left(self, source: str, elapsed_s: float) -> dict[str, float]:
+        """Say what a source may still use up, by kind; empty without a budget. Any thread."""
+        budget = self._budgets.get(source)
+        if budget is None:
+            return {}
+        spent = {**self.spent(source).describe(), "wall_s": elapsed_s}
+        return {name: max(0.0, limit - spent[name]) for name, limit in budget.describe().items()}
+
+    def shown(self, views: list[KnobView], source: str = "panel") -> list[KnobView]:
+        """Mark knobs that are locked for a source, leave hidden ones out. Any thread."""
         rules = list(self._rules.items())
         if not rules:
             return views
@@ -350,7 +378,7 @@ class Policy:
             own = [rule for ruled, rule in rules if overlap(view.name, ruled)]
             if any(rule.hidden for rule in own):
                 continue
-            locks = [rule for rule in own if "panel" in rule.locked_for]
+            locks = [rule for rule in own if source in rule.locked_for]
             update: dict[str, Any] = {"confirm": any(rule.confirm for rule in own)}
             if locks:
                 update |= {"locked": True, "enabled": False}

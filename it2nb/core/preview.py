@@ -10,6 +10,7 @@ from it2nb.core.errors import KnobError, Rejected, UnknownAction
 from it2nb.core.faults import guard
 from it2nb.core.policy import Preview
 from it2nb.core.queue import ActionHandle
+from it2nb.core.relative import absolute
 from it2nb.core.serving import too_late
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def foresee(session: Session, asked: Action | Mapping[str, Any], source: str) ->
         return Preview("reject", late[0], reason=late[1])
     try:
         spec = session.actions[action.type]
-        payload = spec.validate(action.payload)
+        payload = absolute(action.type, spec.validate(action.payload), session)
         reason = spec.reason_unavailable()
         if reason is not None:
             raise Rejected(reason)

@@ -23,8 +23,8 @@ class ActionHandle:
     """
 
     __slots__ = (
-        "_queue", "_result", "_then", "action", "actor", "own", "served", "source", "submitted_t",
-        "waiting",
+        "_queue", "_result", "_then", "action", "actor", "behalf", "own", "served", "source",
+        "submitted_t", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -42,6 +42,8 @@ class ActionHandle:
         self.waiting = False
         #: Whether the loop's own code or a handler asked: the same code asks again in a replay.
         self.own = False
+        #: A further source whose rules hold for it: the agent's, for the plan that it made.
+        self.behalf: str | None = None
         #: Where it was served; see `Session.place`.
         self.served: list[int] | None = None
         self._queue = queue

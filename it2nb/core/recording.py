@@ -19,6 +19,7 @@ MAX_CELL = 100_000
 _TYPES = (
     "action_submitted", "action_result", "checkpoint_loaded", "checkpoint_saved", "environment",
     "source_cell", "random_state", "state_hash", "status_changed", "namespace_changed",
+    "round_started",
 )  # fmt: skip
 
 
@@ -110,6 +111,8 @@ class Recording:
         The last one; ``"running"`` for a run that was killed.
     random, states : list of Event
         Rows of the random streams, and of the state's hashes.
+    rounds : list of Event
+        Rows of the beginnings of rounds; none for a run without rounds.
     unasked : list of Event
         Changes that no request made: another cell rebound a name that the loop uses.
     """
@@ -123,6 +126,7 @@ class Recording:
         self.random: list[Event] = []
         self.states: list[Event] = []
         self.unasked: list[Event] = []
+        self.rounds: list[Event] = []
         self._asked: dict[str, dict[str, Any]] = {}
         self._loaded: dict[str, dict[str, Any]] = {}
         self._saved: dict[str, Place] = {}
@@ -186,6 +190,8 @@ class Recording:
             self.status = str(payload.get("status"))
         elif event.type == "random_state":
             self.random.append(event)
+        elif event.type == "round_started":
+            self.rounds.append(event)
         elif event.type == "state_hash":
             self.states.append(event)
         else:

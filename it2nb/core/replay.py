@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -247,6 +247,28 @@ class Replaying:
             self._stop_at_end()
         finally:
             self._is_busy = False
+
+    def serve_plan(self, knobs: Container[str] | None = None) -> None:
+        """Serve what a plan had set here, before the first control point of its round.
+
+        Parameters
+        ----------
+        knobs : container of str, optional
+            Those that are there: what concerns others waits. All by default.
+        """
+        while self._next < len(self._plan):
+            item = self._plan[self._next]
+            place = item if isinstance(item, Place) else item.place
+            if self._when(place) != "now":
+                return
+            if isinstance(item, Recorded):
+                if item.source != "plan" or (knobs and item.name not in knobs):
+                    return
+                self._next += 1
+                self._serve(item, "now")
+            else:
+                self._next += 1
+                self._do_keep(item)
 
     # --- one request ---------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ def _settle(entry: dict[str, Any], row: Mapping[str, Any], payload: Mapping[str,
             entry[name] = value
     entry["source"] = row["source"] or payload.get("source") or entry["source"]
     entry["status"] = payload.get("status")
-    entry["reason"] = payload.get("reason") or payload.get("error")
+    entry["reason"] = payload.get("reason") or payload.get("error") or entry["reason"]
     for name in ("step", "branch_id", "round"):
         entry[name] = row[name]
     entry["wait_s"] = row["t"] - entry["_t"]

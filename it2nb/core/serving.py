@@ -12,6 +12,7 @@ from it2nb.core.errors import Rejected, UnknownAction
 from it2nb.core.faults import guard
 from it2nb.core.knobs import Outcome, shown
 from it2nb.core.queue import ActionHandle
+from it2nb.core.relative import absolute
 from it2nb.core.wire import EFFECTIVE, ActionResult, Status, plain
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def _decide(session: Session, handle: ActionHandle) -> Decided:
         return Decided(status=late[0], reason=late[1])
     try:
         spec = session.actions[action.type]
-        payload = spec.validate(action.payload)
+        payload = absolute(action.type, spec.validate(action.payload), session)
         reason = spec.reason_unavailable()
     except (UnknownAction, Rejected) as err:
         return Decided(status="rejected", reason=str(err))
@@ -215,10 +216,13 @@ def settle(
         rows.append(("knob_changed", {"name": name, "value": after, "before": before}))
     if handle.served is not None:
         fields["served"] = handle.served
+    if action.reason is not None:
+        fields["why"] = action.reason
     rows.append(("action_result", fields))
     durable = session.write_rows(rows, source=handle.source, action_id=action.id)
     # The row is bytes by now, and its fields become the result's.
     fields.pop("served", None)
+    fields.pop("why", None)
     fields["v"] = 2
     fields["step"] = session.step_count
     fields["durable"] = durable

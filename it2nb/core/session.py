@@ -30,11 +30,13 @@ from it2nb.core.metrics import MetricStore
 from it2nb.core.overview import Pace
 from it2nb.core.policy import Policy
 from it2nb.core.queue import ActionHandle
+from it2nb.core.rounds import Memory
 from it2nb.core.turns import Turns
 from it2nb.core.wire import ActionResult, Branch, new_id
 
 if TYPE_CHECKING:
     from it2nb.core.replay import Replaying
+    from it2nb.core.round_runner import Rounds
 
 
 class Session(Declaring, Asking):
@@ -112,7 +114,14 @@ class Session(Declaring, Asking):
         self.error: str | None = None
         self.error_line: int | None = None
         self.exception: BaseException | None = None
+        #: How the controllers are doing, as the state tells it.
         self.agent: dict[str, Any] | None = None
+        #: The attached controllers, in order.
+        self.controllers: list[Any] = []
+        #: What `run_rounds` does just now; None outside of rounds.
+        self.rounds: Rounds | None = None
+        self.max_rounds: int | None = None
+        self.memory = Memory()
         self.model_tree: dict[str, Any] | None = None
         self.checkpoints: list[dict[str, Any]] = []
         self.warnings: list[str] = []
@@ -280,6 +289,10 @@ class Session(Declaring, Asking):
         SessionEnded
             If the run is over, or runs already: a run has one beginning and one end.
         """
+        if self.rounds is not None and self.on_training_thread:
+            # A training that is one round of several: beginning and end are the rounds'.
+            yield self
+            return
         if self._ended.is_set() or self._running:
             state = f"is over ({self._status})" if self._ended.is_set() else "runs already"
             raise SessionEnded(
@@ -393,6 +406,13 @@ class Session(Declaring, Asking):
         self._step = step
         self.turns.rewind(step)
         self.emit("branch_resumed", {"id": branch_id, "step": step})
+
+    def open_round(self, round: int) -> None:
+        """Begin a round: step 0 of a fresh line of steps. Its training thread, between two."""
+        self._round, self._step, self._branch_id = round, 0, 0
+        self.turns.rewind(0)
+        self._owner = None
+        self._enter()
 
     def about_to_apply(self, handle: ActionHandle, spec: Any) -> None:
         """Give the turns before a change their chance."""

@@ -13,6 +13,7 @@ from it2nb.core.wire import Branch, State
 
 if TYPE_CHECKING:
     from it2nb.core.journal import Journal
+    from it2nb.core.round_runner import Rounds
     from it2nb.core.session import Session
 
 
@@ -24,6 +25,7 @@ class Standing:
     clock: Any
     actions: ActionRegistry
     journal: Journal
+    rounds: Rounds | None
     _status: RunStatus
     _step: int
     _round: int
@@ -86,6 +88,11 @@ class Standing:
     def stop_requested(self) -> bool:
         """Whether a `stop` was accepted: no optimizer step may happen any more. Any thread."""
         return self._stopping
+
+    @property
+    def must_leave(self) -> bool:
+        """Whether the loop has to end now: the run was stopped, or its round. Any thread."""
+        return self._stopping or (self.rounds is not None and self.rounds.is_leaving)
 
     @property
     def t(self) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from it2nb.core.errors import ActionError
@@ -25,6 +26,8 @@ class Turn:
     function: Callable[[Any], Any]
     name: str
     due: int
+    #: The thread that added it.
+    thread: int = field(default_factory=get_ident)
 
 
 class Turns:
@@ -65,6 +68,17 @@ class Turns:
             self._before = [each for each in self._before if each is not function]
 
         return remove
+
+    def kept(self) -> tuple[list[Turn], list[Callable[[ActionHandle], Any]]]:
+        """Return what there is, for `put_back`."""
+        return self._turns, self._before
+
+    def put_back(self, kept: tuple[list[Turn], list[Callable[[ActionHandle], Any]]]) -> None:
+        """Take away what this thread has added since `kept`. Training thread."""
+        turns, self._before = kept
+        here = get_ident()
+        self._turns = [each for each in self._turns if each in turns or each.thread != here]
+        self.due = 0
 
     def leave_alone(self, function: Callable[[Session], Any] | None) -> None:
         """Give `function` alone its turn, at every step; None gives it back to all.

@@ -64,6 +64,8 @@ def row_of(event: Event) -> Row:
     payload = event.payload
     asked = event.type == "action_result"
     reason = payload.get("reason") or (payload.get("error") if asked else None)
+    # Why it was asked for, where nothing has to be said of what became of it.
+    reason = reason or (payload.get("why") if asked else None)
     return Row(
         seq=event.seq,
         ts=event.ts,

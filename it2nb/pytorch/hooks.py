@@ -91,7 +91,7 @@ class Attachment:
         session = self.session
         if self._pid != os.getpid():
             return
-        if session.stop_requested:
+        if session.must_leave:
             raise StopTraining
         self.ticks += 1
         if not self._knows(optimizer) and not _is_capturing():

@@ -40,7 +40,7 @@ class Loop(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         session = self.session
         for item in self._run():
-            if session.stop_requested:
+            if session.must_leave:
                 return
             try:
                 yield item
@@ -70,7 +70,7 @@ class Loop(Generic[T]):
         if _hooks_count(session):
             if values:
                 session.record(values)
-            return session.stop_requested
+            return session.must_leave
         return session.step(values or None).stop
 
     def _left(self) -> None:

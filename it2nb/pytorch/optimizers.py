@@ -87,6 +87,12 @@ class Steering:
                 each for each in bound.schedulers if getattr(each, "optimizer", None) is not old
             ]
 
+    def keep(self, kept: Collection[SteeredOptimizer]) -> None:
+        """Let go of all but these; their knobs go with them."""
+        for each in list(self.optimizers):
+            if each not in kept:
+                self._drop(each)
+
     def close(self) -> None:
         """Let go of all of them; their knobs stay and show the last value."""
         for each in self.optimizers:
@@ -139,6 +145,8 @@ def add_optimizer_knobs(
         raise SessionEnded(f"{session.run_id} has ended: it takes no further knobs")
     steering = steering_of(session)
     steered = steering.find(optimizer) or steering.add(optimizer, name, only)
+    if session.rounds is not None:
+        session.rounds.knobs_came()
     return list(steered.knobs)
 
 

@@ -228,11 +228,11 @@ class Past:
         with guard("forgetting a change"):
             self._changes.remove(change)
 
-    def clear(self) -> None:
+    def clear(self, reason: str = "the run is over") -> None:
         """Let go of every snapshot and change."""
         self.ring.clear()
         self._changes.clear()
-        self.reason = "the run is over"
+        self.reason = reason
 
     # --- going back ----------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from it2nb.core.actions import Deferred, Owed
 from it2nb.core.errors import Rejected
 from it2nb.core.faults import guard
 from it2nb.core.queue import ActionHandle
+from it2nb.core.relative import absolute
 from it2nb.core.serving import KnobChange, settle
 from it2nb.pytorch.change import INERT, Change
 from it2nb.pytorch.knob_state import KnobValues, read_knobs, write_knobs
@@ -200,7 +201,8 @@ class Trials:
         """Make the change again, without a row of its own."""
         session, action = self.session, change.handle.action
         spec = session.actions[action.type]
-        done = spec.handler(spec.validate(action.payload), session)
+        payload = absolute(action.type, spec.validate(action.payload), session)
+        done = spec.handler(payload, session)
         if isinstance(done, KnobChange) and done.outcome.status not in ("applied", "clamped"):
             raise RuntimeError(f"{change.what} could not be made again: {done.outcome.reason}")
         if isinstance(done, (Owed, Deferred)):

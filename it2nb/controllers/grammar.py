@@ -1,0 +1,460 @@
+"""The small language of rules: read by hand, nothing in it is evaluated.
+
+::
+
+    condition ("and" condition)* ":" action ("then" action)* ("," limit)*
+
+    condition   at 1000 | every 500
+                no improvement of val_loss by 1 % in 300 steps   (decrease of, increase of)
+                loss > 5 for 20 steps | loss below 0.1
+                loss crosses above 5 | loss falls below 0.1
+                loss is nan | nan
+    action      lr x 0.5 | lr / 2 | lr + 0.1 | lr = 1e-4 | set lr to 1e-4
+                pause | resume | stop | evaluate | save [tag] | note "text" | undo | end_round
+                do action key=value
+    limit       once | at most 3 times | cooldown 200 | from step 100 | until step 900
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from it2nb.controllers.base import ControllerError
+from it2nb.controllers.conditions import (
+    All,
+    At,
+    Compare,
+    Condition,
+    Crosses,
+    Every,
+    NoImprovement,
+    NotFinite,
+)
+from it2nb.controllers.rules import Rule
+from it2nb.core.errors import near
+
+_NAME = r"[A-Za-z_][\w.]*(?:/[A-Za-z_][\w.]*)*(?:\[\w+\])*"
+_TOKEN = re.compile(
+    rf"""\s*(?:
+    (?P<number>(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![A-Za-z_]))
+    |(?P<text>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')
+    |(?P<word>{_NAME})
+    |(?P<sign>>=|<=|==|[><=:,;%*×/+\-])
+    )""",
+    re.VERBOSE,
+)
+#: Longest text of a rule, characters.
+MAX_TEXT = 2_000
+
+#: Words that a comparison may be written in.
+_SIDES = {"above": ">", "over": ">", "below": "<", "under": "<"}
+_PLAIN = ("pause", "resume", "stop", "evaluate", "undo", "end_round")
+_VERBS = (*_PLAIN, "save", "note", "set", "do", "halve", "double", "multiply", "divide")
+_LIMITS = ("once", "twice", "at most", "cooldown", "from step", "until step")
+_KINDS = ("improvement", "decrease", "increase")
+_NANS = ("nan", "inf", "infinite", "nonfinite")
+
+
+class RuleError(ControllerError):
+    """A text is no rule; the message marks the place.
+
+    Attributes
+    ----------
+    column : int
+        From 0.
+    """
+
+    def __init__(self, message: str, column: int = 0) -> None:
+        super().__init__(message)
+        self.column = column
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One word, number, text or sign, and where it stands."""
+
+    kind: str
+    text: str
+    column: int
+
+    @property
+    def value(self) -> float | int:
+        """Of a number: whole ones stay whole."""
+        plain = self.text.replace("_", "")
+        return int(plain) if plain.isdigit() else float(plain)
+
+    @property
+    def inside(self) -> str:
+        """Of a text: without its quotes."""
+        return re.sub(r"\\(.)", r"\1", self.text[1:-1])
+
+
+def is_name(text: str) -> bool:
+    """Whether a name needs no quotes: it can't be taken for a word of the language."""
+    return re.fullmatch(_NAME, text) is not None and text.lower() not in _RESERVED
+
+
+_RESERVED = frozenset(
+    {"and", "then", "at", "every", "no", "after", *_NANS, *_SIDES, *_VERBS, "is", "crosses",
+     "rises", "falls", "for", "x", "times", "to", "by", "of", "in", "once", "twice", "cooldown",
+     "from", "until", "true", "false", "step", "steps", "not"}
+)  # fmt: skip
+
+
+def parse(text: str) -> Rule:
+    """Read a rule.
+
+    Raises
+    ------
+    RuleError
+        With the place marked, and what may stand there.
+    """
+    return _Reader(text).rule()
+
+
+def parse_condition(text: str) -> Condition:
+    """Read a condition alone: what stands before the colon.
+
+    Raises
+    ------
+    RuleError
+    """
+    reader = _Reader(text)
+    condition = reader.conditions()
+    reader.end("and")
+    return condition
+
+
+def _tokens(text: str) -> list[Token]:
+    if not text.strip():
+        raise RuleError("a rule is a text such as 'loss > 5 for 20 steps: pause', not an empty one")
+    if len(text) > MAX_TEXT:
+        raise RuleError(f"the rule has {len(text)} characters; at most {MAX_TEXT}")
+    found: list[Token] = []
+    at = 0
+    while at < len(text) and text[at:].strip():
+        match = _TOKEN.match(text, at)
+        if match is None or match.lastgroup is None:
+            column = at + len(text[at:]) - len(text[at:].lstrip())
+            quote = text[column] in "\"'"
+            raise _error(text, column, "the quote is not closed" if quote else "no rule has this")
+        kind = match.lastgroup
+        found.append(Token(kind, match[kind], match.start(kind)))
+        at = match.end()
+    found.append(Token("end", "", len(text)))
+    return found
+
+
+def _error(text: str, column: int, said: str) -> RuleError:
+    line = re.sub(r"\s", " ", text)
+    start = max(0, column - 60)
+    shown = line[start : column + 40]
+    return RuleError(f"{said}\n  {shown}\n  {' ' * (column - start)}^", column)
+
+
+class _Reader:
+    """Reads one text from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = _tokens(text)
+        self._at = 0
+
+    # --- the whole -----------------------------------------------------------------------------
+
+    def rule(self) -> Rule:
+        """Read all of it."""
+        condition = self.conditions()
+        if not self._sign(":") and not self._word("then"):
+            self._fail("a ':' and what to ask for should stand here", ["and", "for", "then"])
+        rule = self._action(Rule(condition))
+        while self._word("then", "and"):
+            rule = self._action(rule)
+        while self._sign(",", ";"):
+            if self._word("then", "and"):
+                rule = self._action(rule)
+            else:
+                rule = self._limit(rule)
+        self.end("then", *_LIMITS)
+        return rule
+
+    def end(self, *known: str) -> None:
+        """Nothing more may follow."""
+        if self._now.kind != "end":
+            self._fail("the rule should end here", known)
+
+    # --- conditions ----------------------------------------------------------------------------
+
+    def conditions(self) -> Condition:
+        """Read one, or several joined by "and"."""
+        found = [self._condition()]
+        while self._word("and"):
+            found.append(self._condition())
+        return found[0] if len(found) == 1 else All(tuple(found))
+
+    def _condition(self) -> Condition:
+        if self._word("at", "after"):
+            self._word("step")
+            found = At(self._whole("the step"))
+            self._word("steps", "step")
+            return found
+        if self._word("every"):
+            steps = Every(self._whole("the number of steps", least=1))
+            self._word("steps", "step")
+            return steps
+        if self._word("no"):
+            return self._no_improvement()
+        if self._now.text.lower() in _NANS and self._now.kind == "word":
+            self._next()
+            return NotFinite(self._name("a metric") if self._word("in", "of") else None)
+        return self._about(self._name("a condition", ("at", "every", "no", "nan")))
+
+    def _no_improvement(self) -> Condition:
+        place = self._now
+        kind = self._one_of(_KINDS)
+        if not self._word("of", "in"):
+            self._fail("'of' and a metric should stand here", ["of"])
+        metric = self._name("a metric")
+        by, is_share = 0.0, True
+        if self._word("by"):
+            number = self._number("how much counts as an improvement")
+            is_share = self._sign("%") or self._word("percent")
+            by = number / 100 if is_share else number
+        if not self._word("in", "for", "within"):
+            self._fail("'in' and a number of steps should stand here", ["in", "for", "by"])
+        steps = self._whole("the number of steps", least=1)
+        self._word("steps", "step")
+        direction: Any = {"decrease": "min", "increase": "max"}.get(kind)
+        try:
+            return NoImprovement(metric, by, steps, direction, is_share)
+        except ControllerError as err:
+            raise _error(self._text, place.column, str(err)) from err
+
+    def _about(self, metric: str) -> Condition:
+        """What stands behind a metric's name."""
+        if self._word("crosses", "rises", "falls", "goes"):
+            rising = {"rises": True, "falls": False}.get(self._last.text.lower())
+            side = self._one_of(tuple(_SIDES))
+            above = _SIDES[side] == ">"
+            if rising is not None and rising is not above:
+                self._fail_at(self._last, f"{'rises above' if rising else 'falls below'} is meant")
+            return Crosses(metric, above, self._number("a number"))
+        self._word("is", "stays")
+        if self._word("not"):
+            self._one_of(("finite",))
+            return NotFinite(metric)
+        if self._word(*_NANS):
+            return NotFinite(metric)
+        op = self._op()
+        bound = self._number("a number")
+        steps = 1
+        if self._word("for"):
+            steps = self._whole("the number of steps", least=1)
+            self._word("steps", "step", "values")
+        return Compare(metric, op, bound, steps)
+
+    def _op(self) -> str:
+        token = self._now
+        if token.kind == "sign" and token.text in (">", "<", ">=", "<="):
+            self._next()
+            return token.text
+        if self._word(*_SIDES):
+            return _SIDES[self._last.text.lower()]
+        known = (*_SIDES, "crosses", "rises", "falls", "is")
+        self._fail("a comparison should stand here: > or <, above, below, crosses, is nan", known)
+
+    # --- actions -------------------------------------------------------------------------------
+
+    def _action(self, rule: Rule) -> Rule:
+        token = self._now
+        following = self._tokens[self._at + 1] if token.kind != "end" else token
+        if token.kind == "word" and not _is_operator(following):
+            verb = token.text.lower()
+            if verb in _PLAIN:
+                self._next()
+                return rule.do(verb)
+            if verb in _VERBS:
+                self._next()
+                return getattr(self, f"_{verb}")(rule)  # type: ignore[no-any-return]
+            self._fail("this is nothing that a rule can ask for", _VERBS)
+        name = self._name("what to ask for", _VERBS)
+        return self._change(rule, name)
+
+    def _change(self, rule: Rule, name: str) -> Rule:
+        """What stands behind a knob's name."""
+        if self._sign("=", "==") or self._word("to"):
+            return rule.set(name, self._value())
+        if self._sign("*", "×") or self._word("x", "times"):
+            return rule.multiply(name, self._number("a factor"))
+        if self._sign("/"):
+            return rule.multiply(name, 1 / self._divisor())
+        if self._sign("+"):
+            return rule.add(name, self._number("an amount"))
+        if self._sign("-"):
+            return rule.add(name, -self._number("an amount"))
+        self._fail(f"how {name} should change has to stand here: x 0.5, / 2, + 0.1, = 1e-4", ())
+
+    def _set(self, rule: Rule) -> Rule:
+        name = self._name("a knob")
+        if not self._sign("=", "==") and not self._word("to"):
+            self._fail(f"'to' and a value for {name} should stand here", ["to"])
+        return rule.set(name, self._value())
+
+    def _halve(self, rule: Rule) -> Rule:
+        return rule.multiply(self._name("a knob"), 0.5)
+
+    def _double(self, rule: Rule) -> Rule:
+        return rule.multiply(self._name("a knob"), 2.0)
+
+    def _multiply(self, rule: Rule) -> Rule:
+        name = self._name("a knob")
+        if not self._word("by"):
+            self._fail("'by' and a factor should stand here", ["by"])
+        return rule.multiply(name, self._number("a factor"))
+
+    def _divide(self, rule: Rule) -> Rule:
+        name = self._name("a knob")
+        if not self._word("by"):
+            self._fail("'by' and a number should stand here", ["by"])
+        return rule.multiply(name, 1 / self._divisor())
+
+    def _divisor(self) -> float:
+        place = self._now
+        number = self._number("a number")
+        if number == 0:
+            self._fail_at(place, "nothing can be divided by 0")
+        return number
+
+    def _save(self, rule: Rule) -> Rule:
+        if self._now.kind == "text":
+            return rule.save(self._next().inside)
+        if self._now.kind == "word" and self._now.text.lower() not in ("then", "and"):
+            return rule.save(self._next().text)
+        return rule.save()
+
+    def _note(self, rule: Rule) -> Rule:
+        if self._now.kind != "text":
+            self._fail('the text in quotes should stand here: note "lr was halved"', ())
+        return rule.note(self._next().inside)
+
+    def _do(self, rule: Rule) -> Rule:
+        action = self._name("an action")
+        payload: dict[str, Any] = {}
+        while self._now.kind == "word" and self._tokens[self._at + 1].text == "=":
+            key = self._next().text
+            self._next()
+            payload[key] = self._value()
+        return rule.do(action, **payload)
+
+    # --- limits --------------------------------------------------------------------------------
+
+    def _limit(self, rule: Rule) -> Rule:
+        if self._word("once"):
+            return rule.once()
+        if self._word("twice"):
+            return rule.at_most(2)
+        if self._word("at"):
+            self._one_of(("most",))
+            times = self._whole("how many times", least=1)
+            self._word("times", "time")
+            return rule.at_most(times)
+        if self._word("cooldown"):
+            self._word("of")
+            steps = self._whole("the number of steps", least=1)
+            self._word("steps", "step")
+            return rule.cooldown(steps)
+        if self._word("from", "until"):
+            first = self._last.text.lower() == "from"
+            self._word("step")
+            step = self._whole("the step")
+            return rule.between(step, rule.end) if first else rule.between(rule.start, step)
+        self._fail("a limit should stand here", _LIMITS)
+
+    # --- words ---------------------------------------------------------------------------------
+
+    @property
+    def _now(self) -> Token:
+        return self._tokens[self._at]
+
+    @property
+    def _last(self) -> Token:
+        return self._tokens[self._at - 1]
+
+    def _next(self) -> Token:
+        token = self._now
+        self._at += token.kind != "end"
+        return token
+
+    def _word(self, *words: str) -> bool:
+        if self._now.kind == "word" and self._now.text.lower() in words:
+            self._next()
+            return True
+        return False
+
+    def _sign(self, *signs: str) -> bool:
+        if self._now.kind == "sign" and self._now.text in signs:
+            self._next()
+            return True
+        return False
+
+    def _one_of(self, words: Sequence[str]) -> str:
+        if not self._word(*words):
+            self._fail(f"{' or '.join(words)} should stand here", words)
+        return self._last.text.lower()
+
+    def _name(self, what: str, known: Iterable[str] = ()) -> str:
+        token = self._now
+        if token.kind == "text" and token.inside:
+            return self._next().inside
+        if token.kind != "word":
+            self._fail(f"{what} should stand here", known)
+        return self._next().text
+
+    def _number(self, what: str) -> float | int:
+        negative = self._sign("-")
+        if not negative:
+            self._sign("+")
+        if self._now.kind != "number":
+            self._fail(f"{what} should stand here", ())
+        token = self._next()
+        number = token.value
+        if number in (float("inf"), float("-inf")):
+            self._fail_at(token, "the number is too large")
+        return -number if negative else number
+
+    def _whole(self, what: str, least: int = 0) -> int:
+        token = self._now
+        number = self._number(what)
+        if number != int(number) or number < least:
+            self._fail_at(token, f"{what} has to be a whole number from {least}")
+        return int(number)
+
+    def _value(self) -> Any:
+        if self._now.kind == "text":
+            return self._next().inside
+        if self._now.kind == "word":
+            word = self._next().text
+            return {"true": True, "false": False}.get(word.lower(), word)
+        return self._number("a value")
+
+    def _fail(self, said: str, known: Iterable[str]) -> NoReturn:
+        token = self._now
+        meant = ""
+        names = list(known)
+        if token.kind == "word" and names:
+            meant = near(token.text, names)
+        found = f", not {token.text!r:.40}" if token.text else ", but the rule ends"
+        self._fail_at(token, f"{said}{found}{meant}")
+
+    def _fail_at(self, token: Token, said: str) -> NoReturn:
+        raise _error(self._text, token.column, said)
+
+
+def _is_operator(token: Token) -> bool:
+    """Whether a knob's change begins here, and so a knob's name stands before it."""
+    if token.kind == "sign":
+        return token.text in ("=", "==", "*", "×", "/", "+", "-")
+    return token.kind == "word" and token.text.lower() in ("x", "times", "to")

@@ -1,0 +1,61 @@
+"""The one thread on which a controller thinks, and that nobody ever has to wait for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+
+class Worker:
+    """Runs one job after another on a daemon thread, which is started by the first one.
+
+    A job that hangs keeps its thread for ever; nothing waits for it, and the process ends
+    without it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: SimpleQueue[tuple[Callable[[], object], threading.Event] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._open = 0
+        self._lock = threading.Lock()
+        #: When the oldest job that is not over was posted, in the poster's seconds.
+        self.since = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job is not over. Any thread."""
+        return self._open > 0
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the caller is its thread."""
+        return threading.current_thread() is self._thread
+
+    def post(self, job: Callable[[], object], t: float) -> threading.Event:
+        """Give it a job, which must not raise; the event is set when it is over. Any thread."""
+        over = threading.Event()
+        with self._lock:
+            if self._open == 0:
+                self.since = t
+            self._open += 1
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+        self._jobs.put((job, over))
+        return over
+
+    def close(self) -> None:
+        """Let the thread go after the job under way. Any thread, idempotent."""
+        self._jobs.put(None)
+
+    def _run(self) -> None:
+        while (item := self._jobs.get()) is not None:
+            job, over = item
+            try:
+                job()
+            finally:
+                with self._lock:
+                    self._open -= 1
+                over.set()

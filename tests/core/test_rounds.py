@@ -1,0 +1,394 @@
+"""Rounds: baseline first, the same seed, what is planned is set before the first step."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from it2nb.core.errors import It2nbError, SessionEnded
+from it2nb.core.goals import Goal
+from it2nb.core.rounds import Memory, Plan, PlanError, RoundContext
+from it2nb.core.wire import Action
+from it2nb.session import TrainingSession
+
+
+class Planner:
+    """Plans what it was given, and keeps what it saw."""
+
+    source = "plan"
+    name = "planner"
+
+    def __init__(self, *plans: Any) -> None:
+        self.plans = list(plans)
+        self.seen: list[RoundContext] = []
+        self.records: list[Any] = []
+
+    def plan(self, ctx: RoundContext) -> Any:
+        self.seen.append(ctx)
+        plan = self.plans.pop(0) if self.plans else None
+        if isinstance(plan, Exception):
+            raise plan
+        return plan
+
+    def reflect(self, ctx: RoundContext, record: Any) -> str:
+        self.records.append(record)
+        return f"round {ctx.round} gave {record['value']}"
+
+
+class Training:
+    """A training without weights: its loss follows from lr and the random streams."""
+
+    def __init__(self, steps: int = 4) -> None:
+        self.steps = steps
+        self.used: list[list[float]] = []
+        self.drawn: list[tuple[float, float]] = []
+
+    def __call__(self, session: Any, ctx: RoundContext) -> None:
+        held = {"lr": 0.1}
+        session.register_knob(
+            "lr", lambda: held["lr"], lambda value: held.update(lr=value), min=0.0, max=1.0
+        )
+        self.drawn.append((random.random(), float(np.random.rand())))
+        used: list[float] = []
+        self.used.append(used)
+        for step in range(1, self.steps + 1):
+            used.append(held["lr"])
+            if session.step({"val_loss": abs(held["lr"] - 0.3) + 1.0 / step}).stop:
+                return
+
+
+def rounds(
+    *plans: Any, count: int = 3, goal: Any = "val_loss", **options: Any
+) -> tuple[TrainingSession, Training, Planner, list[dict[str, Any]]]:
+    session = TrainingSession(goal, directory=None, resources_every_s=3600)
+    planner, training = Planner(*plans), Training()
+    session.attach(planner)
+    records = session.run_rounds(training, count, **options)
+    return session, training, planner, records
+
+
+def test_the_baseline_comes_first_and_is_not_planned() -> None:
+    session, training, planner, records = rounds({"lr": 0.3}, {"lr": 0.5})
+    assert [ctx.round for ctx in planner.seen] == [1, 2]
+    assert [used[0] for used in training.used] == [0.1, 0.3, 0.5]
+    assert [each["round"] for each in records] == [0, 1, 2]
+    assert records[0]["plan"] is None
+    assert session.status == "finished"
+
+
+def test_a_plan_is_a_request_of_source_plan_and_in_force_before_the_first_step() -> None:
+    session, training, _, _ = rounds({"settings": {"lr": 0.3}, "reason": "closer"}, count=2)
+    [row] = session.journal.requests().to_dict("records")
+    assert (row["source"], row["actor"], row["status"]) == ("plan", "planner", "applied")
+    assert (row["round"], row["step"], row["reason"]) == (1, 0, "closer")
+    assert training.used[1] == [0.3] * 4
+
+
+def test_a_plan_passes_the_policy() -> None:
+    session = TrainingSession("val_loss", directory=None)
+    session.policy.forbid("plan", "lr")
+    training = Training()
+    session.attach(Planner({"lr": 0.3}))
+    session.run_rounds(training, 2)
+    assert training.used[1] == [0.1] * 4
+    [row] = session.journal.requests().to_dict("records")
+    assert (row["status"], row["reason"]) == ("rejected", "plan may not use lr")
+
+
+def test_what_an_agent_may_not_do_its_plan_may_not_either() -> None:
+    session = TrainingSession("val_loss", directory=None)
+    session.policy.lock("lr", against=["agent"])
+    planner = Planner({"settings": {"lr": 0.3}, "schedule": [{"step": 2, "type": "pause"}]})
+    planner.source = "agent"
+    training = Training()
+    session.attach(planner)
+    session.run_rounds(training, 2)
+    assert training.used[1] == [0.1] * 4
+    statuses = session.journal.requests()[["type", "status"]].to_numpy().tolist()
+    assert statuses == [["set_knob", "rejected"], ["pause", "rejected"]]
+
+
+def test_each_round_draws_the_same_numbers() -> None:
+    _, training, _, _ = rounds(seed=7)
+    assert len(set(training.drawn)) == 1
+    random.seed(7)
+    assert training.drawn[0][0] == random.random()
+
+
+def test_a_scheduled_request_comes_at_its_step() -> None:
+    plan = {"settings": {"lr": 0.2}, "schedule": [{"step": 2, "set": {"lr": 0.4}}]}
+    _, training, _, _ = rounds(plan, count=2)
+    assert training.used[1] == [0.2, 0.2, 0.4, 0.4]
+
+
+def test_a_plan_for_an_unknown_knob_is_rejected_with_what_was_meant() -> None:
+    session, _, _, _ = rounds({"lrr": 0.3}, count=2)
+    [row] = session.journal.requests().to_dict("records")
+    assert row["status"] == "rejected"
+    assert "did you mean 'lr'?" in row["reason"]
+
+
+@pytest.mark.parametrize(
+    "plan", [ValueError("out of ideas"), "lr = 0.3", {"settings": [1]}, {"schedule": [{"set": 1}]}]
+)
+def test_a_plan_that_fails_is_a_row_and_the_round_goes_on_without(plan: Any) -> None:
+    session, training, _, records = rounds(plan, count=2)
+    assert [each["status"] for each in records] == ["finished", "finished"]
+    assert training.used[1] == [0.1] * 4
+    assert any("planner" in each for each in session.warnings)
+
+
+def test_a_planner_may_end_the_rounds() -> None:
+    _, _, _, records = rounds({"lr": 0.2}, Plan(stop=True), count=5)
+    assert len(records) == 2
+
+
+def test_records_hold_value_improvement_and_reflection() -> None:
+    session, _, planner, records = rounds({"lr": 0.3}, {"lr": 0.9})
+    assert [each["value"] for each in records] == pytest.approx([0.45, 0.25, 0.85])
+    assert [each["improved"] for each in records] == [None, True, False]
+    assert records[1]["settings"] == {"lr": 0.3}
+    assert records[1]["reflection"] == f"round 1 gave {records[1]['value']}"
+    assert session.memory.best() == records[1]
+    assert planner.seen[1].best == records[1]
+
+
+def test_rounds_stand_in_journal_state_and_frames() -> None:
+    session, _, _, _ = rounds({"lr": 0.3}, count=2)
+    frame = session.journal.frame()
+    kept = frame[frame["type"].isin(["round_started", "round_finished"])]
+    assert kept["type"].tolist() == ["round_started", "round_finished"] * 2
+    assert kept["round"].tolist() == [0, 0, 1, 1]
+    assert kept["payload"].iloc[2]["plan"]["settings"] == {"lr": 0.3}
+    assert kept["payload"].iloc[3]["value"] == pytest.approx(0.25)
+    metrics = session.metrics.frame()
+    assert metrics["round"].tolist() == [0] * 4 + [1] * 4
+    assert metrics["step"].tolist() == [1, 2, 3, 4] * 2
+    assert session.state().round == 1
+
+
+def test_knobs_that_were_there_before_begin_each_round_with_their_first_value() -> None:
+    held = {"clip": 1.0}
+    used = []
+    session = TrainingSession("loss", directory=None)
+    session.register_knob("clip", lambda: held["clip"], lambda value: held.update(clip=value))
+    session.attach(Planner({"clip": 5.0}))
+
+    def train(session: Any, ctx: RoundContext) -> None:
+        used.append(held["clip"])
+        session.step({"loss": 1.0})
+
+    session.run_rounds(train, 3)
+    assert used == [1.0, 5.0, 1.0]
+
+
+def test_what_a_training_declares_lasts_for_its_round() -> None:
+    calls: list[int] = []
+    session = TrainingSession("loss", directory=None)
+
+    def train(session: Any, ctx: RoundContext) -> None:
+        session.register_knob("lr", lambda: 0.1, lambda value: None)
+        session.action("shake")(lambda: None)
+        session.every(1, lambda session: calls.append(session.round))
+        session.attach("loss > 0: note 'x'")
+        session.bind(object())
+        assert len(session.bound.models) == 1
+        session.step({"loss": 1.0})
+
+    session.run_rounds(train, 3)
+    assert calls == [0, 1, 2]
+    assert len(session.controllers) == 1
+
+
+def test_an_undecided_goal_is_refused_in_words_before_anything_is_trained() -> None:
+    with pytest.raises(It2nbError, match="is a smaller or a larger 'energy' better"):
+        rounds(goal="energy")
+    _, _, _, records = rounds(goal=Goal("val_loss", "max"), count=1)
+    assert records[0]["direction"] == "max"
+
+
+def test_a_trial_is_no_part_of_the_goals_value() -> None:
+    session = TrainingSession("val_loss", directory=None)
+
+    def train(session: Any, ctx: RoundContext) -> None:
+        session.step({"val_loss": 3.0})
+        session.fork_branch(1, "fork with set_knob lr")
+        session.step({"val_loss": 0.1})
+        session.resume_branch(0, 1)
+        session.step({"val_loss": 2.0})
+        session.fork_branch(1, "undo of set_knob lr")
+        session.step({"val_loss": 2.5})
+
+    [record] = session.run_rounds(train, 1)
+    assert record["value"] == 2.5
+    assert record["best"] == 2.5
+
+
+def test_a_value_that_is_not_finite_is_no_success() -> None:
+    session = TrainingSession("val_loss", directory=None)
+
+    def train(session: Any, ctx: RoundContext) -> None:
+        session.step({"val_loss": 1.0})
+        session.step({"val_loss": float("nan") if ctx.round else 0.5})
+
+    one, other = session.run_rounds(train, 2, score="best")
+    assert (one["value"], other["value"], other["nonfinite"]) == (0.5, None, "nan")
+    assert other["improved"] is False
+
+
+def test_a_goal_that_was_not_recorded_is_evaluated_or_told() -> None:
+    session = TrainingSession("val_loss", directory=None, evaluate=lambda: {"val_loss": 0.5})
+    [record] = session.run_rounds(lambda session, ctx: session.step({"loss": 1.0}), 1)
+    assert record["value"] == 0.5
+    other = TrainingSession("val_loss", directory=None)
+    [record] = other.run_rounds(lambda session, ctx: session.step({"loss": 1.0}), 1)
+    assert record["value"] is None
+    assert any("was not recorded in round 0" in each for each in other.warnings)
+
+
+def test_a_stop_ends_all_rounds_and_end_round_one_of_them() -> None:
+    session = TrainingSession("val_loss", directory=None)
+
+    def leave(seen: Any) -> Any:
+        return Action(type="end_round") if seen.round == 0 and seen.step == 2 else None
+
+    session.attach(leave, blocking=True)
+    training = Training(steps=5)
+    records = session.run_rounds(training, 2)
+    assert [len(used) for used in training.used] == [2, 5]
+    assert [each["status"] for each in records] == ["stopped", "finished"]
+    assert session.status == "finished"
+
+    other = TrainingSession("val_loss", directory=None)
+    other.attach("at 2: stop")
+    assert len(other.run_rounds(Training(), 3)) == 1
+    assert other.status == "stopped"
+
+
+def test_an_error_ends_the_run_or_its_round() -> None:
+    def train(session: Any, ctx: RoundContext) -> None:
+        session.step({"val_loss": 1.0})
+        if ctx.round == 1:
+            raise ValueError("diverged")
+
+    session = TrainingSession("val_loss", directory=None)
+    with pytest.raises(ValueError, match="diverged"):
+        session.run_rounds(train, 3)
+    assert session.status == "failed"
+    other = TrainingSession("val_loss", directory=None)
+    records = other.run_rounds(train, 3, on_error="next")
+    assert [each["status"] for each in records] == ["finished", "failed", "finished"]
+    assert records[1]["error"] == "ValueError: diverged"
+
+
+def test_a_target_that_is_reached_ends_the_rounds() -> None:
+    _, _, _, records = rounds({"lr": 0.3}, {"lr": 0.2}, goal=Goal("val_loss", "min", 0.3), count=5)
+    assert len(records) == 2
+
+
+def test_a_training_may_open_its_own_run_block() -> None:
+    def train(session: Any, ctx: RoundContext) -> None:
+        with session.run():
+            session.step({"val_loss": 1.0})
+
+    session = TrainingSession("val_loss", directory=None)
+    assert len(session.run_rounds(train, 2)) == 2
+    assert session.status == "finished"
+
+
+def test_rounds_begin_with_their_session() -> None:
+    session, training, _, _ = rounds(count=1)
+    with pytest.raises(SessionEnded, match="make a new"):
+        session.run_rounds(training, 1)
+    with pytest.raises(It2nbError, match="rounds=0"):
+        TrainingSession(directory=None).run_rounds(training, 0)
+
+
+def test_apply_plan_outside_of_rounds_asks_at_once() -> None:
+    session = TrainingSession(directory=None)
+    held = {"lr": 0.1}
+    session.register_knob("lr", lambda: held["lr"], lambda value: held.update(lr=value))
+    with session.run():
+        session.pump()
+        [handle] = session.apply_plan({"lr": 0.5})
+        assert handle.result(0).status == "applied"
+        assert held["lr"] == 0.5
+        session.attach(Planner({"lr": 0.7}))
+        plan = session.plan_round()
+        assert plan is not None
+        assert plan.settings == {"lr": 0.7}
+
+
+class TestPlan:
+    def test_a_mapping_without_known_keys_is_one_of_knobs(self) -> None:
+        assert Plan.parse({"lr": 1}) == Plan(settings={"lr": 1})
+        assert Plan.parse({"settings": {"lr": 1}, "text": "why"}) == Plan({"lr": 1}, "why")
+        assert Plan.parse(None) is None
+
+    @pytest.mark.parametrize(
+        "plan",
+        [
+            3,
+            "lr=1",
+            {"settings": {1: 2}},
+            {"schedule": "later"},
+            {"schedule": [{"step": -1, "type": "stop"}]},
+            {"schedule": [{"step": 1, "type": "x" * 300}]},
+            {"schedule": [{"step": 1, "type": "stop"}] * 101},
+        ],
+    )
+    def test_nonsense_is_a_plan_error(self, plan: Any) -> None:
+        with pytest.raises(PlanError):
+            Plan.parse(plan)
+
+
+class TestMemory:
+    def test_records_are_there_again(self, tmp_path: Path) -> None:
+        path = tmp_path / "memory" / "rounds.jsonl"
+        memory = Memory(path)
+        for number in range(12):
+            memory.add({"round": number, "value": float(number % 5), "direction": "max"})
+        again = Memory(path)
+        assert again.records == memory.records
+        assert [each["round"] for each in again.last()] == list(range(2, 12))
+        assert again.best() == {"round": 4, "value": 4.0, "direction": "max"}
+        assert again.best("min") == {"round": 0, "value": 0.0, "direction": "max"}
+
+    @pytest.mark.parametrize("torn", [b'{"round": 1, "val', b'{"round": 1, "val\n', b"\xff\xfe"])
+    def test_a_torn_last_line_is_left_out_and_written_over(
+        self, tmp_path: Path, torn: bytes
+    ) -> None:
+        path = tmp_path / "rounds.jsonl"
+        Memory(path).add({"round": 0})
+        with path.open("ab") as file:
+            file.write(torn)
+        memory = Memory(path)
+        assert memory.records == [{"round": 0}]
+        memory.add({"round": 1})
+        assert Memory(path).records == [{"round": 0}, {"round": 1}]
+        assert path.read_bytes() == b'{"round":0}\n{"round":1}\n'
+
+    def test_damage_before_the_last_line_is_told(self, tmp_path: Path) -> None:
+        path = tmp_path / "rounds.jsonl"
+        path.write_bytes(b'{"round": 0}\nnothing\n{"round": 1}\n')
+        with pytest.raises(It2nbError, match="line 2"):
+            Memory(path)
+
+    def test_best_asks_for_a_direction_that_no_record_tells(self) -> None:
+        memory = Memory()
+        assert memory.best() is None
+        memory.add({"value": 1.0})
+        memory.add({"value": float("nan")})
+        with pytest.raises(It2nbError, match="which is better"):
+            memory.best()
+        assert memory.best("min") == {"value": 1.0}
+
+    def test_a_session_takes_a_path(self, tmp_path: Path) -> None:
+        for _ in range(2):
+            session = TrainingSession("val_loss", directory=None, memory=tmp_path / "m.jsonl")
+            session.run_rounds(Training(), 1)
+        assert len(Memory(tmp_path / "m.jsonl")) == 2
