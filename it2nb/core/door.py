@@ -44,6 +44,7 @@ class Door:
         source: str,
         *,
         behalf: str | None = None,
+        wrong: str | None = None,
         **told: Any,
     ) -> ActionHandle:
         """Take one request; always gives a handle, if only to a `rejected` result.
@@ -55,13 +56,16 @@ class Door:
         source : str
         behalf : str, optional
             A further source whose rules hold for it.
+        wrong : str, optional
+            Why it is rejected, where the entry knows that already.
         **told
             Fields of the action (`actor`, `observed`...) that the entry sets itself.
         """
         session = self._session
         if source not in SOURCES:
             raise ValueError(f"source={source!r} is none of {', '.join(SOURCES)}")
-        action, wrong = shape(asked)
+        action, misshapen = shape(asked)
+        wrong = wrong or misshapen
         if told:
             action = action.model_copy(update=told)
         known = self.queue.known(action.id)

@@ -19,6 +19,7 @@
     │   ├── Unreachable         no answer from the server
     │   └── Refused             the server answered with an error; holds its status and reason
     ├── WorkflowUnavailable     a workflow needs more than there is: GPU memory, the hub
+    ├── AgentError              a language model can't be asked, or did not answer
     └── MissingDependency       an optional package is not installed (also an ImportError)
 
 `StopTraining` is not here: it is a BaseException that ends a loop, not an error (core/control.py).
@@ -145,6 +146,37 @@ class Refused(ServerError):
 
 class WorkflowUnavailable(It2nbError):
     """A workflow needs what this machine has not; the message says what, and what to do."""
+
+
+class AgentError(It2nbError):
+    """A language model can't be asked, or did not answer.
+
+    Attributes
+    ----------
+    passing : bool
+        Whether another try may work.
+    hopeless : bool
+        Whether no later call will work either: a wrong key, no such model.
+    wait_s : float
+        Seconds that the endpoint asks to wait.
+    maybe_billed : bool
+        Whether the endpoint may have made an answer that did not arrive.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        passing: bool = False,
+        hopeless: bool = False,
+        wait_s: float = 0.0,
+        maybe_billed: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.passing = passing
+        self.hopeless = hopeless
+        self.wait_s = wait_s
+        self.maybe_billed = maybe_billed
 
 
 class MissingDependency(It2nbError, ImportError):

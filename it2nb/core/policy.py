@@ -219,6 +219,13 @@ class Policy:
         """What a source has used up so far."""
         return self._spent.get(source, Spending())
 
+    def used_up(self, source: str, elapsed_s: float = 0.0) -> str | None:
+        """Say which limit of its budget a source has reached; None when none. Any thread."""
+        budget = self._budgets.get(source)
+        if budget is None:
+            return None
+        return budget.exceeded(self.spent(source), False, elapsed_s, source)
+
     def _rule(self, name: str) -> Rule:
         return self._rules.setdefault(name, Rule())
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
 
 #: What stands in the place of a secret.
 HIDDEN = "***"
+#: Characters; a shorter value would hide words that are none.
+SHORTEST_SECRET = 8
 _SECRET = re.compile(
     r"(^|[_\-.])(api[_-]?key|access[_-]?key|auth[_-]?token|token|password|passwd|secret|credentials?)$"
     r"|^authorization$",
@@ -60,3 +63,39 @@ def _hide(key: object, value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_hide(None, each) for each in value]
     return value
+
+
+class Secrets:
+    """Secret values, hidden wherever they turn up in text that is written or sent. Any thread.
+
+    Parameters
+    ----------
+    *values : str or None
+        The secrets. Shorter ones than eight characters are words, and left alone.
+    """
+
+    def __init__(self, *values: str | None) -> None:
+        kept = {each for each in values if each is not None and len(each) >= SHORTEST_SECRET}
+        # The longest first: one secret may be the beginning of another.
+        self._values = sorted(kept, key=len, reverse=True)
+
+    @classmethod
+    def of_environment(cls, *values: str | None) -> Secrets:
+        """The values of all variables that are named like secrets, and `values`."""
+        named = [value for name, value in os.environ.items() if is_secret(name)]
+        return cls(*values, *named)
+
+    def hide(self, value: Any) -> Any:
+        """Copy plain data with the secrets in its texts hidden, at any depth."""
+        if isinstance(value, str):
+            for each in self._values:
+                value = value.replace(each, HIDDEN)
+            return value
+        if isinstance(value, Mapping):
+            return {self.hide(name): _hide(name, self.hide(each)) for name, each in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.hide(each) for each in value]
+        return value
+
+    def __repr__(self) -> str:
+        return f"<{len(self._values)} secrets>"

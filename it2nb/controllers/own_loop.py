@@ -1,0 +1,95 @@
+"""An event loop on a thread of its own, for async clients under synchronous callers."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
+from typing import Any, TypeVar
+
+from it2nb.core.errors import AgentError
+
+T = TypeVar("T")
+
+
+class OwnLoop:
+    """Runs coroutines for callers on any thread, also inside of a running loop (Jupyter).
+
+    The thread starts with the first call, so that nothing runs that nobody uses, and after a
+    fork the child starts its own.
+
+    Parameters
+    ----------
+    name : str
+        Of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run the coroutine that `make` returns, and wait for what it returns. Any other thread.
+
+        Raises
+        ------
+        AgentError
+            If the loop is closed before it is done.
+        """
+        loop = self._running()
+        future = asyncio.run_coroutine_threadsafe(self._made(make), loop)
+        try:
+            return future.result()
+        except (CancelledError, asyncio.CancelledError):
+            raise AgentError(f"{self._name} was closed while it waited for an answer") from None
+
+    @staticmethod
+    async def _made(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return await make()
+
+    def close(self, last: Callable[[], Coroutine[Any, Any, Any]] | None = None) -> None:
+        """Cancel what runs, run `last`, end the thread. Any other thread, idempotent."""
+        with self._lock:
+            self._closed = True
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is None or thread is None or not thread.is_alive():
+            return
+
+        async def end() -> None:
+            mine = asyncio.current_task()
+            others = [each for each in asyncio.all_tasks() if each is not mine]
+            for each in others:
+                each.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            if last is not None:
+                await last()
+            await loop.shutdown_asyncgens()
+            loop.stop()
+
+        loop.call_soon_threadsafe(lambda: loop.create_task(end()))
+        thread.join(5.0)
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._closed:
+                raise AgentError(f"{self._name} is closed")
+            if self._loop is None or self._thread is None or not self._thread.is_alive():
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._serve, args=(self._loop,), name=self._name, daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    @staticmethod
+    def _serve(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.close()
