@@ -1,4 +1,4 @@
-"""``python -m it2nb``: check a journal, or show what was asked in it, without its run."""
+"""``python -m it2nb``: check a journal, show what was asked in it, or serve a run to assistants."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
     options = _parser().parse_args(arguments)
     try:
-        command = {"verify": verify, "show": show}[options.command]
+        command = {"verify": verify, "show": show, "mcp": mcp}[options.command]
         return command(options)
     except JournalDamaged as err:
         print(f"broken at seq {err.seq}: {err}", file=sys.stderr)
@@ -74,6 +74,14 @@ def show(options: argparse.Namespace) -> int:
     return INTACT
 
 
+def mcp(options: argparse.Namespace) -> int:
+    """Let an assistant see and steer a run, over standard input and output."""
+    from it2nb.server.mcp import serve_stdio
+
+    serve_stdio(options.url, options.token, wait_s=options.wait)
+    return INTACT
+
+
 def _table(rows: list[list[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
@@ -106,6 +114,13 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--anchor", help="the hash of a line that has to be there")
         else:
             command.add_argument("--status", help="only requests with this status")
+    said = "let an assistant see and steer a run: an MCP server over standard input and output"
+    command = commands.add_parser("mcp", help=said, description=said)
+    command.add_argument("--url", required=True, help="of the run's server, session.serve().url")
+    command.add_argument("--token", help="its token; better in the variable IT2NB_TOKEN")
+    command.add_argument(
+        "--wait", type=float, default=30.0, metavar="SECONDS", help="for the result of a request"
+    )
     return parser
 
 

@@ -22,6 +22,7 @@ from it2nb.server import legacy, page
 from it2nb.server.answers import JSON_TYPE, Refusal, answer
 from it2nb.server.serving import Serving
 from it2nb.server.shapes import (
+    MCP,
     Accepted,
     Answered,
     Approval,
@@ -108,7 +109,8 @@ def _state_and_actions(app: FastAPI, serving: Serving) -> None:
     async def submit(request: Request, wait: WaitS = 0.0) -> Response:
         """Ask the run to do something. The result is an event, and here when one waits."""
         action = await body_of(request, Action)
-        handle: ActionHandle = session.submit(action, source="http")
+        behalf = "agent" if MCP in (action.actor, action.source) else None
+        handle: ActionHandle = session.door.enter(action, "http", behalf=behalf)
         await serving.result(handle, wait)
         return answer(_told(handle))
 

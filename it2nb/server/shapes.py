@@ -9,6 +9,10 @@ from pydantic import BaseModel, Field
 from it2nb.core.wire import ActionResult, Event, Status
 
 
+#: The actor of assistants behind an MCP server: the run's rules for agents hold for them too.
+MCP = "mcp"
+
+
 class Accepted(BaseModel):
     """A request that the session has, and its result as far as it is there."""
 
