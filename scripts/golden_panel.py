@@ -20,7 +20,15 @@ import numpy as np
 
 from it2nb.core import wire, wire_panel
 from it2nb.core.wire import ActionSchema, KnobView, LastRequest, Latest, Member
-from it2nb.core.wire_panel import Curve, Head, Mark, Row
+from it2nb.core.wire_panel import (
+    AgentDecision,
+    AgentRequest,
+    AgentView,
+    Curve,
+    Head,
+    Mark,
+    Row,
+)
 
 TARGET = Path(__file__).resolve().parents[1] / "tests" / "golden" / "panel.json"
 CLIENT = "golden-page"
@@ -84,6 +92,7 @@ def messages() -> list[tuple[wire_panel.ToPanel, bytes]]:
         marks=_marks(),
         curves=curves,
         watch=["loss", "acc"],
+        agents=[_agent("thinking")],
         received=["waiting-0001"],
         subshell=True,
         variable="session",
@@ -102,6 +111,8 @@ def messages() -> list[tuple[wire_panel.ToPanel, bytes]]:
         curves=more,
         received=["ask-0002"],
         faults=["panel message: ValueError: an example of a fault"],
+        agents=[_agent("on")],
+        context="a small net on digits; stop at 98 %",
     )  # fmt: skip
     return [
         (snapshot, buffer),
@@ -136,6 +147,38 @@ def _latest(step: int) -> dict[str, Latest]:
         "grad_norm": Latest(step=step, nonfinite="nan"),
         EVIL: Latest(step=step, value=1.0),
     }
+
+
+def _agent(state: str) -> AgentView:
+    lowered = AgentRequest(
+        id="agent-0000", type="set_knob", name="lr", requested=3e-4,
+        reason="val_loss has been flat for 300 steps",
+    )  # fmt: skip
+    waits = AgentRequest(
+        id="agent-0001", type="set_knob", name="lr", requested=1e-5, status="waiting",
+        reason="the loss has been flat for 300 steps",
+    )  # fmt: skip
+    refused = AgentRequest(
+        id="agent-0002", type="pause", status="rejected", why="agent may not use pause"
+    )
+    return AgentView(
+        name="llm",
+        kind="openai:small",
+        thinking=state == "thinking",
+        every=100,
+        calls=12,
+        requests=3,
+        tokens=41_230,
+        max_tokens=100_000,
+        cost=0.0312,
+        max_cost=0.5,
+        plan="lr 0.0003: the first round was still falling when it ended",
+        decisions=[
+            AgentDecision(step=900, said=f"The curve is flat. {EVIL}", requests=[lowered]),
+            AgentDecision(step=1000, said="Both losses fall: nothing to change."),
+            AgentDecision(step=1200, said="Flat again.", requests=[waits, refused]),
+        ],
+    )
 
 
 def _state() -> wire.State:

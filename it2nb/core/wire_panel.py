@@ -223,6 +223,60 @@ class Head(Part):
     metrics: dict[str, Latest] = Field(default_factory=dict)
 
 
+class AgentRequest(Part):
+    """One request of a controller, as far as it is known; the row with its id tells the rest."""
+
+    id: str
+    type: str
+    name: str | None = None
+    requested: Any = None
+    status: Status = "pending"
+    reason: str = ""
+    why: str = ""
+
+
+class AgentDecision(Part):
+    """What a controller said at one step, and what it asked for."""
+
+    step: int
+    said: str = ""
+    requests: list[AgentRequest] = Field(default_factory=list)
+
+
+class AgentView(Part):
+    """A controller as the panel shows it; long texts are cut.
+
+    Attributes
+    ----------
+    kind : str
+        Its model, for a language model.
+    every : int, optional
+        Steps between two looks.
+    calls, requests : int
+    tokens, max_tokens, cost, max_cost : number, optional
+        Used up, and the caps; None where nobody counts.
+    decisions : list of AgentDecision
+        The last ones, oldest first.
+    """
+
+    name: str
+    source: str = "agent"
+    kind: str = ""
+    enabled: bool = True
+    thinking: bool = False
+    every: int | None = None
+    calls: int = 0
+    requests: int = 0
+    tokens: int | None = None
+    max_tokens: int | None = None
+    cost: float | None = None
+    max_cost: float | None = None
+    plan: str = ""
+    error: str | None = None
+    reason: str | None = None
+    decisions: list[AgentDecision] = Field(default_factory=list)
+
+
 class ToPanel(Message):
     """Base of what the kernel sends.
 
@@ -261,6 +315,7 @@ class Snapshot(ToPanel):
     marks: list[Mark] = Field(default_factory=list)
     curves: list[Curve] = Field(default_factory=list)
     watch: list[str] = Field(default_factory=list)
+    agents: list[AgentView] = Field(default_factory=list)
     received: list[str] = Field(default_factory=list)
     faults: list[str] = Field(default_factory=list)
     subshell: bool = False
@@ -285,6 +340,8 @@ class Batch(ToPanel):
     branches: list[Branch] | None = None
     waiting: list[Waiting] | None = None
     policy: list[str] | None = None
+    agents: list[AgentView] | None = None
+    context: str | None = None
     rows: list[Row] = Field(default_factory=list)
     marks: list[Mark] = Field(default_factory=list)
     curves: list[Curve] = Field(default_factory=list)

@@ -8,6 +8,7 @@ from typing import Any
 
 from it2nb.core.wire import Branch, Event, State
 from it2nb.core.wire_panel import Batch, Head, Mark, Row, Snapshot, WindowAsk, WindowView
+from it2nb.panel.agents import agent_views
 from it2nb.panel.curves import CurveFeed, Packer
 from it2nb.panel.rows import ROW_TYPES, mark_of, row_of
 
@@ -146,6 +147,7 @@ class Feed:
             marks=list(self._marks),
             curves=packer.curves,
             watch=list(watch),
+            agents=agent_views(state.agent),
             received=list(self._received),
             faults=self._faults[-5:],
             subshell=self.subshell,
@@ -216,6 +218,7 @@ def _slim(state: State) -> State:
     return state.model_copy(
         update={
             "model_tree": None,
+            "agent": None,
             "checkpoints": state.checkpoints[-20:],
             "policy": {"said": state.policy.get("said", [])},
         }
@@ -242,4 +245,11 @@ def _changes(before: State | None, state: State) -> dict[str, Any]:
     said = state.policy.get("said", [])
     if before is None or before.policy.get("said", []) != said:
         fields["policy"] = said
+    # The same dictionary until a controller says something new.
+    if before is None or before.agent is not state.agent:
+        agents = agent_views(state.agent)
+        if before is None or agents != agent_views(before.agent):
+            fields["agents"] = agents
+    if before is None or before.context != state.context:
+        fields["context"] = state.context
     return fields

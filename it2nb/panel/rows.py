@@ -8,6 +8,7 @@ from typing import Any
 
 from it2nb.core.wire import EFFECTIVE, ActionResult, Event, strict
 from it2nb.core.wire_panel import Mark, Row
+from it2nb.panel.agents import call_text
 
 #: Events that become rows. Metrics are the curves; a submission is told by its result.
 ROW_TYPES: tuple[str, ...] = (
@@ -166,6 +167,8 @@ def _told(event: Event) -> str:
             return _flat(data) if isinstance(data, (Mapping, list)) else _plain(data)
         case "note":
             return str(payload.get("text", ""))
+        case _ if event.type.startswith("agent_"):
+            return call_text(payload)
         case "knobs_registered":
             knobs = payload.get("knobs")
             names = [str(each.get("name")) for each in knobs] if isinstance(knobs, list) else []

@@ -8,7 +8,6 @@ from pydantic import BaseModel, Field
 
 from it2nb.core.wire import ActionResult, Event, Status
 
-
 #: The actor of assistants behind an MCP server: the run's rules for agents hold for them too.
 MCP = "mcp"
 

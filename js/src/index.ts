@@ -1,6 +1,7 @@
 /** One session a page, any number of views of it. */
 
 import { Actions } from "./actions";
+import { Agents } from "./agents";
 import { Approvals } from "./approvals";
 import { Channel } from "./channel";
 import type { Plotly } from "./chart";
@@ -168,6 +169,7 @@ class View {
   #journal: JournalView;
   #rules = new Rules();
   #approvals: Approvals;
+  #agents: Agents;
   #live = false;
   #last: Store | null = null;
 
@@ -197,6 +199,7 @@ class View {
     );
     this.#journal = new JournalView(select, (types) => channel.rows(types), signal);
     this.#approvals = new Approvals((id, approve) => channel.answer(id, approve));
+    this.#agents = new Agents((type, payload) => channel.submit(type, payload));
     this.#root = this.#build();
     this.#sayWhenLate(signal);
     // For whoever looks at a page from outside: tests, a console.
@@ -235,6 +238,7 @@ class View {
       this.#knobs.update(store, now);
     }
     this.#approvals.update(store.waiting);
+    this.#agents.update(store);
     this.#rules.update(store.policy);
     this.curves.update(store, changed);
     this.#journal.update(store.rows, store.marks, store.variable);
@@ -260,6 +264,7 @@ class View {
       this.#approvals.element,
       this.#status.notices,
       main,
+      this.#agents.element,
       this.#journal.element,
       this.#rules.element,
     );

@@ -2,6 +2,7 @@
 
 import type {
   ActionSchema,
+  AgentView,
   Batch,
   Branch,
   Head,
@@ -42,6 +43,10 @@ export interface Store {
   actions: ActionSchema[];
   branches: Branch[];
   waiting: Waiting[];
+  /** Controllers that are no rules, an agent mostly. */
+  agents: AgentView[];
+  /** What people told controllers about this run. */
+  context: string;
   /** The rules in force, a sentence each. */
   policy: string[];
   /** Metrics whose curves are shown. */
@@ -96,6 +101,8 @@ export const EMPTY: Store = {
   actions: [],
   branches: [],
   waiting: [],
+  agents: [],
+  context: "",
   policy: [],
   watch: [],
   rows: [],
@@ -185,6 +192,8 @@ function snapshot(store: Store, message: Snapshot): Store {
       actions: state.actions,
       branches: state.branches,
       waiting: state.waiting,
+      agents: message.agents,
+      context: state.context,
       policy: sentences(state.policy),
       watch: message.watch,
       rows,
@@ -220,6 +229,8 @@ function batch(store: Store, message: Batch): Store {
   if (message.subshell !== null) next.subshell = message.subshell;
   if (message.waiting !== null) next.waiting = message.waiting;
   if (message.policy !== null) next.policy = message.policy;
+  if (message.agents !== null) next.agents = message.agents;
+  if (message.context !== null) next.context = message.context;
   if (message.rows.length > 0) next.rows = mergeRows(next.rows, message.rows);
   if (message.marks.length > 0) next.marks = mergeMarks(next.marks, message.marks);
   if (message.faults.length > 0) {

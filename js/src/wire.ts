@@ -32,6 +32,41 @@ export interface ActionSchema {
   reason: string | null;
 }
 
+export interface AgentDecision {
+  step: number;
+  said: string;
+  requests: AgentRequest[];
+}
+
+export interface AgentRequest {
+  id: string;
+  type: string;
+  name: string | null;
+  requested: Json;
+  status: "pending" | "waiting" | "applied" | "clamped" | "rejected" | "failed" | "expired" | "cancelled";
+  reason: string;
+  why: string;
+}
+
+export interface AgentView {
+  name: string;
+  source: string;
+  kind: string;
+  enabled: boolean;
+  thinking: boolean;
+  every: number | null;
+  calls: number;
+  requests: number;
+  tokens: number | null;
+  max_tokens: number | null;
+  cost: number | null;
+  max_cost: number | null;
+  plan: string;
+  error: string | null;
+  reason: string | null;
+  decisions: AgentDecision[];
+}
+
 export interface Answer {
   v: 2;
   client: string;
@@ -66,6 +101,8 @@ export interface Batch {
   branches: Branch[] | null;
   waiting: Waiting[] | null;
   policy: string[] | null;
+  agents: AgentView[] | null;
+  context: string | null;
   rows: Row[];
   marks: Mark[];
   curves: Curve[];
@@ -239,6 +276,7 @@ export interface Snapshot {
   marks: Mark[];
   curves: Curve[];
   watch: string[];
+  agents: AgentView[];
   received: string[];
   faults: string[];
   subshell: boolean;

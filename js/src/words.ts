@@ -4,6 +4,8 @@ import { brief, exact, grouped, valueText } from "./numbers";
 import type { Ask } from "./store";
 import type { Json, KnobView, LastRequest, Row } from "./wire";
 
+type Status = LastRequest["status"];
+
 export type Tone = "ok" | "clamp" | "no" | "wait";
 
 export interface Said {
@@ -118,10 +120,14 @@ export function actionSaid(row: Row): Said {
   const action = (row.action ?? row.type).replaceAll("_", " ");
   const remark = rowRemark(row);
   const text = `${action}: ${row.status ?? ""}${remark ? `, ${remark}` : ""}${from}`;
-  if (row.status === "applied") return { tone: "ok", text };
-  if (row.status === "clamped") return { tone: "clamp", text };
-  if (row.status === "pending" || row.status === "waiting") return { tone: "wait", text };
-  return { tone: "no", text };
+  return { tone: toneOf(row.status), text };
+}
+
+/** How a status looks. */
+export function toneOf(status: Status | null): Tone {
+  if (status === "applied") return "ok";
+  if (status === "clamped") return "clamp";
+  return status === "pending" || status === "waiting" ? "wait" : "no";
 }
 
 /** The same request in Python, for when the panel can't reach the kernel. */
