@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from it2nb.controllers.decisions import Decisions
 from it2nb.controllers.interview import Interview
-from it2nb.controllers.prompts import ACT, SMALLEST, cut, observation_text
+from it2nb.controllers.planning import (
+    MAX_REFLECTION,
+    plan_of,
+    plan_text,
+    plan_tool,
+    reflect_text,
+)
+from it2nb.controllers.prompts import ACT, PLAN, REFLECT, SMALLEST, cut, observation_text
 from it2nb.controllers.provider import Provider
 from it2nb.controllers.reading import Wish, wishes
 from it2nb.controllers.spending import Prices, Purse
 from it2nb.controllers.tools import Toolbox
-from it2nb.core.errors import It2nbError
+from it2nb.core.errors import AgentError, It2nbError
 from it2nb.core.wire import Action, ActionResult, strict
 
 if TYPE_CHECKING:
     from it2nb.controllers.attached import Attached
     from it2nb.controllers.observation import Observation
+    from it2nb.core.rounds import Plan, RoundContext
 
 #: Refused requests of one answer that get a row each.
 MAX_ROWS = 256
@@ -108,6 +117,7 @@ class LLMAgent:
         self._hide = provider.secrets.hide
         self._interview = Interview(provider, purse, max_answer_tokens, instructions)
         self._decisions = Decisions()
+        self._plan: dict[str, Any] | None = None
         self._attached: Attached | None = None
 
     # ----------------------------------------------------------------------------- controller
@@ -147,6 +157,45 @@ class LLMAgent:
             found = wishes(answer.text, answer.calls, box)
         return self._requests(found, answer.text, observation)
 
+    def plan(self, ctx: RoundContext) -> Plan | None:
+        """Let the model plan a round; None when nothing may be asked any more.
+
+        Raises
+        ------
+        AgentError
+            When there is no answer, or no plan in it; then the round has no plan.
+        """
+        prompt = self._hide(plan_text(ctx, self.max_prompt_chars))
+        tool = plan_tool(ctx.knobs)
+        answer = self._interview.ask(PLAN, prompt, [tool])
+        if answer is None:
+            return None
+        try:
+            plan = plan_of(answer, ctx.knobs)
+        except AgentError as err:
+            again = f"{prompt}\n\nYour last answer was of no use: {self._hide(str(err))}"
+            answer = self._interview.ask(PLAN, again, [tool])
+            if answer is None:
+                return None
+            plan = plan_of(answer, ctx.knobs)
+        plan = replace(plan, settings=self._hide(plan.settings), reason=self._hide(plan.reason))
+        self._plan = {"round": ctx.round, "settings": plan.settings, "text": cut(plan.reason, 400)}
+        return plan
+
+    def reflect(self, ctx: RoundContext, record: Mapping[str, Any]) -> str | None:
+        """Let the model say what a round taught; it stands in the record and in later prompts.
+
+        Raises
+        ------
+        AgentError
+            When there is no answer.
+        """
+        prompt = self._hide(reflect_text(ctx, record, self.max_prompt_chars))
+        answer = self._interview.ask(REFLECT, prompt, [])
+        if answer is None:
+            return None
+        return cut(self._hide(answer.text.strip()), MAX_REFLECTION) or None
+
     def tell(self, result: ActionResult) -> None:
         """Note what became of a request. Any thread."""
         self._decisions.tell(result)
@@ -167,9 +216,14 @@ class LLMAgent:
 
     def describe(self) -> dict[str, Any]:
         """Model, what was used up, last decisions, as JSON; no key and no address."""
-        return self._hide({
-            **self._interview.describe(), "decisions": self._decisions.listed(ids=True),
-        })  # fmt: skip
+        told: dict[str, Any] = self._hide(
+            {
+                **self._interview.describe(),
+                "plan": self._plan,
+                "decisions": self._decisions.listed(ids=True),
+            }
+        )
+        return told
 
     def close(self) -> None:
         """Give up what is asked, close the connections. Any thread, idempotent."""
@@ -198,10 +252,11 @@ class LLMAgent:
             requests.append((action, None if wrong is None else self._hide(wrong)))
         self._decisions.add(seen.step, self._hide(said), requests)
         if self._attached is not None:
-            told = {"actor": self._attached.name, "observed": seen.observed()}
+            actor, observed = self._attached.name, seen.observed()
+            door = self._attached.session.door
             for action, wrong in requests:
                 if wrong is not None:
-                    self._attached.session.door.enter(action, "agent", wrong=wrong, **told)
+                    door.enter(action, "agent", wrong=wrong, actor=actor, observed=observed)
         return taken
 
     def _action(self, wish: Wish) -> Action:
