@@ -75,7 +75,8 @@ class Interview:
         if self._silent > 0:
             self._silent -= 1
             return None
-        rules = f"{rules}\n{self.instructions}" if self.instructions else rules
+        if self.instructions:
+            rules = f"{rules}\n{self._provider.secrets.hide(self.instructions)}"
         whole = f"{rules}\n{prompt}\n{[each.schema for each in tools]}"
         needed = tokens_of(whole)
         why = self._purse.used_up(needed) or self._over_policy()

@@ -120,8 +120,19 @@ def _tools(box: Toolbox) -> list[types.Tool]:
     return [*reading, *asking]
 
 
-def serve_stdio(url: str, token: str | None = None, *, wait_s: float = 30.0) -> None:
+def serve_stdio(
+    url: str, token: str | None = None, *, wait_s: float = 30.0, timeout: float = 10.0
+) -> None:
     """Serve a run over standard input and output until the client leaves.
+
+    Parameters
+    ----------
+    url, token
+        As for `it2nb.Client`.
+    wait_s : float, seconds
+        For the result of a request.
+    timeout : float, seconds
+        Until a call to the run's server is given up.
 
     Raises
     ------
@@ -136,6 +147,6 @@ def serve_stdio(url: str, token: str | None = None, *, wait_s: float = 30.0) -> 
         async with stdio_server() as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
-    with RemoteSession(url, token, actor=MCP) as run:
+    with RemoteSession(url, token, timeout=timeout, actor=MCP) as run:
         server = make_server(Desk(run, wait_s))
         anyio.run(serve)

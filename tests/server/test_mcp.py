@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import sys
 import threading
@@ -14,8 +15,10 @@ from typing import Any
 import pytest
 from mcp import Client, MCPError, StdioServerParameters, stdio_client
 
+import it2nb
 from it2nb.__main__ import UNREADABLE, main
-from it2nb.core.errors import It2nbError
+from it2nb.core.errors import It2nbError, Unreachable
+from it2nb.server import mcp as serving
 from it2nb.server.desk import Desk
 from it2nb.server.remote import RemoteSession
 from tests.core.driving import LIMIT_S
@@ -63,7 +66,7 @@ async def visit(served: Served) -> dict[str, Any]:
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "it2nb", "mcp", "--url", served.server.url, "--wait", "20"],
-        env={"IT2NB_TOKEN": served.server.token, "PYTHONPATH": str(Path.cwd())},
+        env={"IT2NB_TOKEN": served.server.token, "PYTHONPATH": str(Path(it2nb.__file__).parents[1])},
     )
     seen: dict[str, Any] = {}
     async with Client(stdio_client(server)) as client:
@@ -183,6 +186,12 @@ def test_every_resource_can_be_read(desk: Desk):
         desk.resource("state/lr")
 
 
-def test_a_run_that_is_not_there_is_a_plain_error(capsys: pytest.CaptureFixture[str]):
+def test_a_run_that_is_not_there_is_a_plain_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    with pytest.raises(Unreachable):
+        serving.serve_stdio("http://127.0.0.1:9", "x", timeout=0.1)
+    hasty = functools.partial(serving.serve_stdio, timeout=0.1)
+    monkeypatch.setattr(serving, "serve_stdio", hasty)
     assert main(["mcp", "--url", "http://127.0.0.1:9", "--token", "x"]) == UNREADABLE
     assert "no answer from" in capsys.readouterr().err
