@@ -14,11 +14,13 @@ from it2nb._version import __version__
 if TYPE_CHECKING:
     from it2nb.attached import attach as attach
     from it2nb.controllers.base import Controller as Controller
+    from it2nb.controllers.llm import LLMAgent as LLMAgent
     from it2nb.controllers.observation import Observation as Observation
     from it2nb.controllers.rules import at as at
     from it2nb.controllers.rules import every as every
     from it2nb.controllers.rules import rule as rule
     from it2nb.controllers.rules import when as when
+    from it2nb.controllers.scripted import ScriptedAgent as ScriptedAgent
     from it2nb.core.control import StepControl as StepControl
     from it2nb.core.control import StopTraining as StopTraining
     from it2nb.core.errors import It2nbError as It2nbError
@@ -71,6 +73,7 @@ _HOMES = {
     "Goal": "it2nb.core.goals",
     "It2nbError": "it2nb.core.errors",
     "Knob": "it2nb.core.knobs",
+    "LLMAgent": "it2nb.controllers.llm",
     "Memory": "it2nb.core.rounds",
     "NonFinite": "it2nb.core.guards",
     "NonFiniteWeights": "it2nb.core.guards",
@@ -81,6 +84,7 @@ _HOMES = {
     "Policy": "it2nb.core.policy",
     "Rejected": "it2nb.core.errors",
     "RoundContext": "it2nb.core.rounds",
+    "ScriptedAgent": "it2nb.controllers.scripted",
     "SourceSampler": "it2nb.pytorch.sources",
     "Spike": "it2nb.core.guards",
     "StepControl": "it2nb.core.control",

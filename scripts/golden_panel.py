@@ -151,7 +151,7 @@ def _latest(step: int) -> dict[str, Latest]:
 
 def _agent(state: str) -> AgentView:
     lowered = AgentRequest(
-        id="agent-0000", type="set_knob", name="lr", requested=3e-4,
+        id="agent-0000", type="set_knob", name="lr", requested=3e-4, status="applied",
         reason="val_loss has been flat for 300 steps",
     )  # fmt: skip
     waits = AgentRequest(

