@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from it2nb.core.control import RunStatus
+from it2nb.core.errors import It2nbError, ServerError
 from it2nb.core.faults import Fault
+from it2nb.core.ranks import Ranks
 from it2nb.core.replay import Replay
 from it2nb.core.replay import replay as replay_of
 from it2nb.core.rounds import Memory
@@ -59,6 +61,13 @@ class TrainingSession(Session):
         What is remembered of rounds; in memory by default.
     max_rounds : int, optional
         Rounds that `run_rounds` does, the baseline among them.
+    distributed : {"auto", True, False} or mapping
+        Several ranks, as ``torchrun`` starts them. By default the session is one of them when
+        ``torch.distributed`` has a process group of more than one; make it on every rank.
+        Requests are taken on rank 0 and hold at the same step on all; the others keep no
+        journal file. A mapping takes ``check_every`` (control points from one at which requests
+        are let in to the next; chosen for a delay of about 50 ms by default),
+        ``lost_after_s`` (60 s) and ``join_timeout_s`` (600 s). False steers this rank alone.
     """
 
     def __init__(
@@ -74,15 +83,30 @@ class TrainingSession(Session):
         agent: Any = None,
         memory: Memory | str | Path | None = None,
         max_rounds: int | None = None,
+        distributed: bool | str | Mapping[str, Any] = "auto",
         **options: Any,
     ) -> None:
         options.setdefault("watch", list(watch_metrics))
+        self.ranks: Ranks | None = None
+        if distributed is not False and (distributed != "auto" or "torch" in sys.modules):
+            from it2nb.pytorch.distributed import ranks_of
+
+            self.ranks = ranks_of(distributed)
+        if self.ranks is not None:
+            if replay is not None:
+                raise It2nbError("a replay runs in one process: start it without torchrun")
+            if not self.ranks.leads:
+                options |= self.ranks.names(options)
         super().__init__(goal, **options)
         self._resources_every_s = resources_every_s
         self._snapshots = snapshots
         self._autosave_s = autosave_s
         if evaluate is not None:
             self.on_evaluate(evaluate)
+        if self.ranks is not None:
+            from it2nb.pytorch.distributed import install
+
+            install(self, self.ranks)
         if replay is not None:
             (replay if isinstance(replay, Replay) else replay_of(replay)).attach(self)
         self.max_rounds = max_rounds
@@ -185,9 +209,13 @@ class TrainingSession(Session):
             If another program listens there; the message offers a free port.
         MissingDependency
             Without ``pip install 'it2nb[server]'``.
+        ServerError
+            On another rank than rank 0.
         """
         from it2nb.server.server import serve
 
+        if self.ranks is not None and not self.ranks.leads:
+            raise ServerError(f"rank {self.ranks.rank} has no server: rank 0 serves the run")
         return serve(
             self, port=port, host=host, token=token, allowed_hosts=allowed_hosts,
             root_path=root_path, limits=limits,

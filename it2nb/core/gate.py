@@ -7,11 +7,11 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from it2nb.core.actions import Owed
+from it2nb.core.actions import ActionSpec, Owed
 from it2nb.core.control import CONTINUE, StepControl, StopTraining
 from it2nb.core.queue import ActionHandle
 from it2nb.core.redaction import redacted
-from it2nb.core.serving import Debt, serve, settle
+from it2nb.core.serving import Debt, carry_out, serve, settle
 from it2nb.core.wire import Waiting
 
 if TYPE_CHECKING:
@@ -137,6 +137,12 @@ class Gate:
         if owed is not None:
             self._debts.append(Debt(handle, owed, self._session.step_count))
             self._session._attention = True
+
+    def carry_out(
+        self, handle: ActionHandle, spec: ActionSpec, payload: dict[str, Any]
+    ) -> Owed | None:
+        """Carry out a request that may be; on several ranks all of them do. Training thread."""
+        return carry_out(self._session, handle, spec, payload)
 
     def serve_now(self, handle: ActionHandle) -> None:
         """Serve up to and including `handle`: the training thread waits for its own request."""

@@ -56,7 +56,7 @@ def serve(session: Session, handle: ActionHandle) -> Owed | None:
     elif decided.status is not None or decided.spec is None or decided.payload is None:
         settle(session, handle, decided.status or "rejected", decided.reason)
     else:
-        return _carry_out(session, handle, decided.spec, decided.payload)
+        return session.gate.carry_out(handle, decided.spec, decided.payload)
     return None
 
 
@@ -127,9 +127,32 @@ def unmet(session: Session, expect: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _carry_out(
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What became of a request on its way through the handler, before any row is written."""
+
+    status: Status
+    reason: str | None = None
+    error: str | None = None
+    data: Any = None
+    change: KnobChange | None = None
+
+
+def carry_out(
     session: Session, handle: ActionHandle, spec: ActionSpec, payload: dict[str, Any]
 ) -> Owed | None:
+    """Run the handler of an admitted request and write its result. Training thread."""
+    tried = attempt(session, handle, spec, payload)
+    if isinstance(tried, Attempt):
+        conclude(session, handle, tried)
+        return None
+    return tried if isinstance(tried, Owed) else None
+
+
+def attempt(
+    session: Session, handle: ActionHandle, spec: ActionSpec, payload: dict[str, Any]
+) -> Attempt | Owed | Deferred:
+    """Run the handler and tell what came of it; nothing is written yet. Training thread."""
     data: Any = None
     previous, session.serving = session.serving, handle
     session.about_to_apply(handle, spec)
@@ -139,24 +162,36 @@ def _carry_out(
     finally:
         session.serving = previous
     if fault.kind == "Rejected":
-        settle(session, handle, "rejected", fault.error.removeprefix("Rejected: "))
-    elif fault:
-        settle(
-            session,
-            handle,
-            "failed",
-            f"the handler raised {fault.error}",
-            error=fault.error,
-        )
-    elif isinstance(data, Owed):
+        return Attempt("rejected", fault.error.removeprefix("Rejected: "))
+    if fault:
+        return Attempt("failed", f"the handler raised {fault.error}", fault.error)
+    if isinstance(data, (Owed, Deferred)):
         return data
-    elif isinstance(data, Deferred):
-        return None
-    elif isinstance(data, KnobChange):
-        _settle_change(session, handle, data)
-    else:
-        settle(session, handle, "applied", data=data)
-    return None
+    if isinstance(data, KnobChange):
+        outcome = data.outcome
+        return Attempt(outcome.status, outcome.reason, outcome.error, change=data)
+    return Attempt("applied", data=data)
+
+
+def conclude(session: Session, handle: ActionHandle, tried: Attempt) -> ActionResult:
+    """Write the result of an attempt. Training thread."""
+    change = tried.change
+    if change is None:
+        return settle(
+            session, handle, tried.status, tried.reason, error=tried.error, data=tried.data
+        )
+    return settle(
+        session,
+        handle,
+        tried.status,
+        tried.reason,
+        error=tried.error,
+        data=tried.data,
+        name=change.name,
+        requested=change.requested,
+        before=change.outcome.before,
+        after=change.outcome.after,
+    )
 
 
 def _call(spec: ActionSpec, payload: dict[str, Any], session: Session) -> Any:
@@ -165,21 +200,6 @@ def _call(spec: ActionSpec, payload: dict[str, Any], session: Session) -> Any:
     except (CancelledError, GeneratorExit) as error:
         # No Exception, and yet a fault of the handler: nobody wants the training to end.
         raise RuntimeError(f"{type(error).__name__} {error}".strip()) from error
-
-
-def _settle_change(session: Session, handle: ActionHandle, change: KnobChange) -> None:
-    outcome = change.outcome
-    settle(
-        session,
-        handle,
-        outcome.status,
-        outcome.reason,
-        error=outcome.error,
-        name=change.name,
-        requested=change.requested,
-        before=outcome.before,
-        after=outcome.after,
-    )
 
 
 def settle(

@@ -155,6 +155,8 @@ class Session(Declaring, Asking):
         self._pumps = 0
         #: The replay that this run is; it brings its requests at their control points.
         self.replaying: Replaying | None = None
+        #: The run of rank 0, on the other ranks of a distributed training.
+        self.led_by: str | None = None
 
         self.journal = Journal(self.path, self.metrics, run=self.run_id, clock=clock, retain=retain)
         # One origin for the rows' t and for the metrics'.

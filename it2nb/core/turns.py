@@ -46,11 +46,15 @@ class Turns:
         self._alone: Callable[[Session], Any] | None = None
         self._turns: list[Turn] = []
         self._before: list[Callable[[ActionHandle], Any]] = []
+        self._replaced: dict[str, Callable[[Any], Any] | None] = {}
 
     def add(self, every: int, function: Callable[[Any], Any], name: str) -> Callable[[], None]:
         """Add a function that is due every `every` steps; returns its removal. Any thread."""
         if type(every) is not int or every < 1:
             raise ActionError(f"every={every!r} has to be a whole number of steps, at least 1")
+        for start, other in self._replaced.items():
+            if name.startswith(start):
+                function = other or _nothing
         turn = Turn(every, function, name, 0)
         self._turns = [*self._turns, turn]
         self.due = 0
@@ -59,6 +63,13 @@ class Turns:
             self._turns = [each for each in self._turns if each is not turn]
 
         return remove
+
+    def replace(self, start: str, function: Callable[[Any], Any] | None) -> None:
+        """Let turns whose name begins so call `function` instead, or nothing. Before they come.
+
+        Of several ranks one decides: what is its turn is none of the others'.
+        """
+        self._replaced[start] = function
 
     def add_before(self, function: Callable[[ActionHandle], Any]) -> Callable[[], None]:
         """Add a function that sees each request before it is carried out."""
@@ -122,6 +133,10 @@ class Turns:
         for turn in self._turns:
             turn.due = step - step % turn.every + turn.every
         self.due = 0 if self._alone is not None else _earliest(self._turns)
+
+
+def _nothing(session: Any) -> None:
+    """Another rank's turn."""
 
 
 def _earliest(turns: list[Turn]) -> int:

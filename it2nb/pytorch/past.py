@@ -76,6 +76,8 @@ class Past:
         self.session = session
         self.ring = ring
         self.max_share = max_share
+        #: On several ranks rank 0 decides whether a snapshot is taken, and all do the same.
+        self.decided: bool | None = None
         #: Why no snapshot is kept; None while they are.
         self.reason: str | None = "no snapshot was taken yet"
         self._changes: deque[Change] = deque(maxlen=100)
@@ -176,6 +178,8 @@ class Past:
 
     def is_affordable(self) -> bool:
         """Whether another snapshot keeps within the share of time that they may take."""
+        if self.decided is not None:
+            return self.decided
         return (self.session.t - self._taken_t) * self.max_share >= self._cost_s
 
     def take_in_passing(self, session: Session) -> None:
@@ -222,6 +226,15 @@ class Past:
                 place_of(self.session),
             )
         )
+
+    def put_back(self, handle: ActionHandle) -> bool:
+        """Restore what was kept before the request under way; False where nothing was."""
+        change = self._changes[-1] if self._changes else None
+        if change is None or change.handle is not handle or change.snapshot is None:
+            return False
+        restore(self.live(), change.snapshot.tree, clone=True)
+        self._give_back(change.snapshot.extra, True)
+        return True
 
     def forget(self, change: Change) -> None:
         """It was undone."""

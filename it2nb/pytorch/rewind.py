@@ -110,7 +110,7 @@ class Rewind:
     def _load_file(self, path: Path, keep_knobs: bool, **more: Any) -> dict[str, Any]:
         content = checkpoints.read(path)
         meta = content["meta"]
-        ours = meta.get("run_id") == self.session.run_id
+        ours = meta.get("run_id") in (self.session.run_id, self.session.led_by)
         return self.past.go_back(
             content,
             meta.get("knobs", {}),
