@@ -399,6 +399,12 @@ class TrainingSession(Session):
         """
         from it2nb.core.round_runner import run_rounds
 
+        if self.ranks is not None:
+            raise It2nbError(
+                "rounds are not possible on several ranks yet: run them in one process, or make "
+                "the session with distributed=False on rank 0 and lead the others yourself"
+            )
+
         between: Callable[[], object] = lambda: None  # noqa: E731
         if "torch" in sys.modules and not self.is_ended:
             from it2nb.pytorch.rounds import Between

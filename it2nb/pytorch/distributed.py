@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from it2nb.core.session import Session
 
 #: Turns that are rank 0's alone: the others hear what came of them.
-_LEADERS_TURNS = ("snapshot", "autosave", "replay")
+_LEADERS_TURNS = ("snapshot", "autosave", "replay", "guard ", "controller ", "schedule of the plan")
 
 
 def ranks_of(distributed: bool | str | Mapping[str, Any]) -> Ranks | None:
@@ -73,4 +73,3 @@ def install(session: Session, ranks: Ranks) -> None:
     session.door._closed = ranks.refusal()
     for name in _LEADERS_TURNS:
         session.turns.replace(name, None)
-    session.turns.replace("guard ", None)
