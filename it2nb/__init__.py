@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from it2nb.core.wire import Action as Action
     from it2nb.core.wire import ActionResult as ActionResult
     from it2nb.core.wire import Event as Event
+    from it2nb.interactive import make_interactive as make_interactive
     from it2nb.notebook.panel import Panel as Panel
     from it2nb.pytorch.autopatch import autopatch as autopatch
     from it2nb.pytorch.autopatch import unpatch as unpatch
@@ -98,6 +99,7 @@ _HOMES = {
     "current": "it2nb.core.lifetime",
     "every": "it2nb.controllers.rules",
     "live": "it2nb.pytorch.live",
+    "make_interactive": "it2nb.interactive",
     "make_interactive_dataset": "it2nb.pytorch.datasets",
     "open": "it2nb.recorded",
     "replay": "it2nb.core.replay",

@@ -26,6 +26,9 @@ class Bound:
         Random streams that are not global.
     step_fn : callable, optional
         ``step_fn(step) -> metrics``, exactly one optimizer update: lets a fork train by itself.
+    goes_on : str, optional
+        What does not go back with a restored state, in words that begin a result's note; with
+        ``{step}`` for the step. A plain for loop's by default.
     """
 
     models: list[Any] = field(default_factory=list)
@@ -38,6 +41,7 @@ class Bound:
     stateful: dict[str, Any] = field(default_factory=dict)
     generators: dict[str, Any] = field(default_factory=dict)
     step_fn: Callable[[int], Any] | None = None
+    goes_on: str | None = None
 
     def copy(self) -> Bound:
         """Copy what is bound; the objects themselves are the same."""

@@ -14,6 +14,8 @@ class Edits:
 
     def __init__(self) -> None:
         self._kept: list[tuple[list[Any], list[Any]]] = []
+        #: How the groups stand to each other where neither values nor edits tell it.
+        self.assumed: list[float] = []
 
     def note(self, before: list[Any], after: list[Any]) -> None:
         """Remember one edit."""
@@ -41,6 +43,7 @@ class Edits:
             Values that count before those of earlier edits: the initial ones of a schedule.
         """
         seen = [first, *(each for edit in reversed(self._kept) for each in reversed(edit))]
+        seen.append(self.assumed)
         return next((list(s) for s in seen if len(s) == count and any(s)), [1.0] * count)
 
 

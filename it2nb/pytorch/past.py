@@ -300,7 +300,7 @@ class Past:
             caveats = [getattr(each, "caveat", None) for each in live.stateful.values()]
             notes += [each for each in caveats if each]
         else:
-            notes.append(DATA_GOES_ON.format(step=to["step"]))
+            notes.append((session.bound.goes_on or DATA_GOES_ON).format(step=to["step"]))
         told = {
             **to,
             "branch_id": branch.id,

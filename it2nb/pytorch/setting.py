@@ -326,6 +326,10 @@ class Setting:
         self._edits.clear()
         self.note_busy()
 
+    def assume(self, shares: list[float]) -> None:
+        """Say how the groups stand to each other while all are 0: the groups without decay."""
+        self._edits.assumed = shares
+
     def is_driven(self, slot: Slot) -> bool:
         """Whether something else writes this value, so that an edit has to wait for the step."""
         if slot.loop or slot.factor != 1.0:
