@@ -78,14 +78,14 @@ class Adapted:
         ask = getattr(target, "ask", None) or getattr(target, "act", None)
         self._ask: Callable[..., Any] | None = ask if callable(ask) else None
         plain = self._ask is None and not _has(target, "plan") and not _has(target, "reflect")
+        if isinstance(target, type) or (plain and not callable(target)):
+            hint = f"; give an instance, {target.__name__}()" if isinstance(target, type) else ""
+            raise ControllerError(
+                f"{target!r:.80} is no controller: it needs ask(observation), the paper's "
+                f"act(observation), plan(ctx) or reflect(ctx, record), or has to be a function "
+                f"of an observation, a rule, or a rule's text{hint}"
+            )
         if plain:
-            if not callable(target) or isinstance(target, type):
-                raise ControllerError(
-                    f"{target!r:.80} is no controller: it needs ask(observation), the paper's "
-                    f"act(observation), plan(ctx) or reflect(ctx, record), or has to be a function "
-                    f"of an observation, a rule, or a rule's text"
-                    + (f"; give an instance, {target.__name__}()" if _is_class(target) else "")
-                )
             self._ask = target
         self.name = name or _name_of(target)
         self.source: ControllerSource = getattr(target, "source", "rule" if plain else "agent")
@@ -161,10 +161,6 @@ class Adapted:
 
 def _has(target: Any, name: str) -> bool:
     return callable(getattr(target, name, None))
-
-
-def _is_class(target: Any) -> bool:
-    return isinstance(target, type)
 
 
 def _name_of(target: Any) -> str:
