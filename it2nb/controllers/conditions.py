@@ -39,7 +39,7 @@ class Condition(Protocol):
 
 def say(number: float) -> str:
     """Write a number so that the grammar reads the same one."""
-    text = repr(float(number))
+    text = repr(float(number) + 0.0)  # no -0.0
     return text.removesuffix(".0") if "e" not in text else text
 
 
@@ -138,6 +138,8 @@ class NoImprovement:
         check_steps(self.steps, "steps")
         if not (math.isfinite(self.by) and self.by >= 0):
             raise ControllerError(f"by={self.by!r} has to be a finite number from 0")
+        if self.by == 0:
+            object.__setattr__(self, "is_share", True)
         if self.direction is None:
             object.__setattr__(self, "direction", known_direction(self.metric))
         if self.direction not in ("min", "max"):

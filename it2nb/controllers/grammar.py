@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -279,7 +280,8 @@ class _Reader:
             if verb in _VERBS:
                 self._next()
                 return getattr(self, f"_{verb}")(rule)  # type: ignore[no-any-return]
-            self._fail("this is nothing that a rule can ask for", _VERBS)
+            if difflib.get_close_matches(verb, _VERBS, cutoff=0.6):
+                self._fail("this is nothing that a rule can ask for", _VERBS)
         name = self._name("what to ask for", _VERBS)
         return self._change(rule, name)
 

@@ -262,7 +262,7 @@ class Replaying:
             if self._when(place) != "now":
                 return
             if isinstance(item, Recorded):
-                if item.source != "plan" or (knobs and item.name not in knobs):
+                if item.source != "plan" or (knobs is not None and item.name not in knobs):
                     return
                 self._next += 1
                 self._serve(item, "now")

@@ -30,7 +30,7 @@ ROUNDS = 5
 _ACTIONS = 50
 
 #: One training: makes fresh weights, declares its knobs, trains. What it returns is dropped.
-Train = Callable[["Session", RoundContext], Any]
+Train = Callable[[Any, RoundContext], Any]
 OnError = Literal["raise", "next"]
 
 

@@ -44,7 +44,7 @@ class Bench:
         frame = self.session.journal.requests()
         for name, value in wanted.items():
             frame = frame[frame[name] == value]
-        return frame.to_dict("records")
+        return [{str(k): v for k, v in row.items()} for row in frame.to_dict("records")]
 
     def events(self, type: str) -> list[dict[str, Any]]:
         return [each.payload for each in self.session.journal.tail(1000, (type,))]
