@@ -27,6 +27,8 @@ from it2nb.core.wire_panel import (
     Curve,
     Head,
     Mark,
+    Output,
+    OutputLine,
     Row,
 )
 
@@ -94,6 +96,7 @@ def messages() -> list[tuple[wire_panel.ToPanel, bytes]]:
         watch=["loss", "acc"],
         agents=[_agent("thinking")],
         received=["waiting-0001"],
+        output=_output(0, 37),
         subshell=True,
         variable="session",
         heartbeat_s=5.0,
@@ -113,6 +116,7 @@ def messages() -> list[tuple[wire_panel.ToPanel, bytes]]:
         faults=["panel message: ValueError: an example of a fault"],
         agents=[_agent("on")],
         context="a small net on digits; stop at 98 %",
+        output=_output(5, 38),
     )  # fmt: skip
     return [
         (snapshot, buffer),
@@ -361,6 +365,26 @@ def _marks() -> list[Mark]:
         Mark(seq=33, step=640, t=3.2, label="weight_decay 1"),
         Mark(seq=48, step=981, t=4.9, label="lr 3e-4"),
     ]
+
+
+def _output(first: int, percent: int) -> Output:
+    """What was printed: some lines, one with colours, and a bar, which alone changes."""
+    warning = "UserWarning: 2 samples were empty"
+    texts = [
+        "epoch 1: val_loss 0.894",
+        f"note {EVIL}",
+        warning,
+        "epoch 2: val_loss 0.517, the best so far",
+        "epoch 3: val_loss 0.412, the best so far",
+        f"train: {percent}%|{'█' * (percent // 5):<20}| {32.4 * percent:.0f}/3240 [212 steps/s]",
+    ]
+    lines = [
+        OutputLine(line=at, text=text, look="D" * 11 + "a" * (len(text) - 11))
+        if text == warning
+        else OutputLine(line=at, text=text)
+        for at, text in enumerate(texts)
+    ]
+    return Output(lines=lines[first:])
 
 
 def _curves(first: int, last: int) -> tuple[list[Curve], bytes]:

@@ -127,6 +127,8 @@ class Session(Declaring, Asking):
         self.warnings: list[str] = []
         self.results: list[ActionResult] = []
         self.serving: ActionHandle | None = None
+        #: What the run printed, where it is caught: a `panel.terminal.Terminal`.
+        self.output: Any = None
         #: Waits for the end in the place of `wait` and ``await``; the notebook serves its comms
         #: meanwhile.
         self.waiter: Callable[[Session, float | None], None] | None = None

@@ -204,6 +204,38 @@ class Mark(Part):
     label: str
 
 
+class OutputLine(Part):
+    """A line of what the run printed, as a terminal shows it: a later one replaces it.
+
+    Attributes
+    ----------
+    line : int
+        Its number, counted from 0.
+    look : str
+        A letter for each character, empty where all are plain: `a` plain, `b` to `h` red,
+        green, yellow, blue, magenta, cyan, white, `i` grey; a capital is bold.
+    """
+
+    line: int
+    text: str
+    look: str = ""
+
+
+class Output(Part):
+    """What the run printed: all of it in a snapshot, in a batch the lines that changed.
+
+    Attributes
+    ----------
+    first : int
+        Number of the oldest line that is kept; older ones are to be forgotten.
+    lines : list of OutputLine
+        By number. In a flood the newest come first, and older ones with later batches.
+    """
+
+    first: int = 0
+    lines: list[OutputLine] = Field(default_factory=list)
+
+
 class Head(Part):
     """What changes all the time: where the run is."""
 
@@ -318,6 +350,7 @@ class Snapshot(ToPanel):
     agents: list[AgentView] = Field(default_factory=list)
     received: list[str] = Field(default_factory=list)
     faults: list[str] = Field(default_factory=list)
+    output: Output | None = None
     subshell: bool = False
     variable: str = "it2nb.current()"
     heartbeat_s: float | None = None
@@ -349,6 +382,7 @@ class Batch(ToPanel):
     subshell: bool | None = None
     received: list[str] = Field(default_factory=list)
     faults: list[str] = Field(default_factory=list)
+    output: Output | None = None
 
 
 class Heartbeat(ToPanel):

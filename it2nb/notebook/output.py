@@ -17,6 +17,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from it2nb.core.faults import guard
+from it2nb.panel.terminal import Terminal
+
 _output: contextvars.ContextVar[CellOutput | None] = contextvars.ContextVar(
     "it2nb_output", default=None
 )
@@ -37,6 +40,8 @@ class CellOutput:
         #: Header of the execute request, which front ends route by.
         self.header: dict[str, Any] = dict(parent.get("header") or {})
         content = parent.get("content") or {}
+        #: What is printed under this cell, for panels.
+        self.terminal = Terminal()
         #: False when the client can't answer, as in nbclient and papermill.
         self.allows_stdin: bool = bool(content.get("allow_stdin", True))
 
@@ -89,6 +94,61 @@ def flush() -> None:
         # A stream may be closed or replaced by something that can't flush.
         with contextlib.suppress(AttributeError, ValueError, OSError):
             stream.flush()
+
+
+class CaughtOutput:
+    """While a run is entered, what is printed under its cell is written to its terminal too.
+
+    It is caught where the kernel sends it: IPython wraps the streams' ``write`` for each cell
+    and puts the old one back, so that nothing that wraps it meanwhile would stay. Nor does it
+    cost the printing thread anything there.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._terminals: dict[str, Terminal] = {}
+        self._session: Any = None
+        self._send: Callable[..., Any] | None = None
+
+    @contextmanager
+    def entered(self, output: CellOutput) -> Iterator[None]:
+        """Catch what is printed under this cell; nothing where there is no kernel."""
+        cell = output.header.get("msg_id")
+        session = getattr(output.kernel, "session", None)
+        if cell is None or session is None:
+            yield
+            return
+        with self._lock:
+            self._terminals[cell] = output.terminal
+            if self._session is None:
+                self._install(session)
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._terminals[cell]
+                # Somebody may have wrapped ours meanwhile; then ours stays, and is quiet.
+                if not self._terminals and vars(session).get("send") is self._send:
+                    del session.send
+                    self._session = self._send = None
+
+    def _install(self, session: Any) -> None:
+        send = session.send
+
+        def send_and_hear(stream: Any, message: Any, *args: Any, **more: Any) -> Any:
+            if isinstance(message, dict) and message.get("msg_type") == "stream":
+                with guard("output of the run"):
+                    self._hear(message)
+            return send(stream, message, *args, **more)
+
+        session.send = send_and_hear
+        self._session, self._send = session, send_and_hear
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        terminal = self._terminals.get(message["parent_header"].get("msg_id"))
+        if terminal is not None:
+            content = message["content"]
+            terminal.write(content["text"], content["name"])
 
 
 class InheritedContext:
@@ -145,4 +205,5 @@ def _inherit(thread: threading.Thread, output: CellOutput) -> None:
 
 
 #: Shared by all runs of this process.
+caught_output = CaughtOutput()
 inherited_context = InheritedContext()

@@ -18,7 +18,7 @@ from it2nb.notebook import modes
 from it2nb.notebook.failure import Failure, failure_of
 from it2nb.notebook.heartbeat import Heartbeat
 from it2nb.notebook.loops import PROBE, probe
-from it2nb.notebook.output import CellOutput, flush, inherited_context
+from it2nb.notebook.output import CellOutput, caught_output, flush, inherited_context
 from it2nb.notebook.plan import Plan
 from it2nb.notebook.switching import switch_interval
 from it2nb.notebook.waiting import await_end, wait_for_end
@@ -56,6 +56,7 @@ class Run:
         self._heartbeat = Heartbeat(output) if plan.options.heartbeat else None
         self._thread: threading.Thread | None = None
         kernel = output.kernel
+        session.output = output.terminal
         session.waiter = lambda of, timeout: wait_for_end(of, timeout, kernel)
         session.awaiter = lambda of: await_end(of, kernel)
 
@@ -126,6 +127,7 @@ class Run:
         session = self.session
         stack.enter_context(switch_interval)
         stack.enter_context(inherited_context)
+        stack.enter_context(caught_output.entered(self._output))
         if self._heartbeat is not None:
             self._heartbeat.start()
             stack.callback(self._heartbeat.stop)

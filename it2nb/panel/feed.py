@@ -10,7 +10,9 @@ from it2nb.core.wire import Branch, Event, State
 from it2nb.core.wire_panel import Batch, Head, Mark, Row, Snapshot, WindowAsk, WindowView
 from it2nb.panel.agents import agent_views
 from it2nb.panel.curves import CurveFeed, Packer
+from it2nb.panel.output import OutputFeed
 from it2nb.panel.rows import ROW_TYPES, mark_of, row_of
+from it2nb.panel.terminal import Terminal
 
 #: Rows of each kind in a snapshot.
 ROWS = 80
@@ -44,6 +46,7 @@ class Feed:
         self._variable = variable
         self._heartbeat_s = heartbeat_s
         self._curves = CurveFeed(session.metrics)
+        self._output = OutputFeed()
         self._state: State | None = None
         self._head: Head | None = None
         self._rows: deque[Row] = deque()
@@ -118,6 +121,11 @@ class Feed:
         """The run's status as the pages know it."""
         return "created" if self._state is None else self._state.status
 
+    @property
+    def _terminal(self) -> Terminal | None:
+        # A run elsewhere has none here, and a loop in a plain cell prints under its own.
+        return getattr(self._session, "output", None)
+
     def default_watch(self) -> list[str]:
         """Return the metrics that are shown when nobody chose."""
         state: State = self._session.state()
@@ -150,6 +158,7 @@ class Feed:
             agents=agent_views(state.agent),
             received=list(self._received),
             faults=self._faults[-5:],
+            output=self._output.whole(self._terminal),
             subshell=self.subshell,
             variable=self._variable,
             heartbeat_s=self._heartbeat_s,
@@ -171,6 +180,9 @@ class Feed:
         if self._head is None or _weighty(head) != _weighty(self._head):
             fields["head"] = self._head = head
         fields.update(_changes(before, state))
+        output = self._output.fresh(self._terminal)
+        if output is not None:
+            fields["output"] = output
         if self._rows:
             fields["rows"] = [
                 self._rows.popleft() for _ in range(min(ROWS_A_BATCH, len(self._rows)))

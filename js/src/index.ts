@@ -9,6 +9,7 @@ import { Curves } from "./curves";
 import { h, setAttribute } from "./dom";
 import { JournalView } from "./journal";
 import { Knobs } from "./knobs";
+import { OutputView } from "./output";
 import type { Model, Port } from "./port";
 import { Rules } from "./rules";
 import { Series } from "./series";
@@ -167,6 +168,7 @@ class View {
   #actions: Actions;
   #knobs: Knobs;
   #journal: JournalView;
+  #output: OutputView;
   #rules = new Rules();
   #approvals: Approvals;
   #agents: Agents;
@@ -198,6 +200,7 @@ class View {
       signal,
     );
     this.#journal = new JournalView(select, (types) => channel.rows(types), signal);
+    this.#output = new OutputView(signal);
     this.#approvals = new Approvals((id, approve) => channel.answer(id, approve));
     this.#agents = new Agents((type, payload) => channel.submit(type, payload));
     this.#root = this.#build();
@@ -240,6 +243,7 @@ class View {
     this.#approvals.update(store.waiting);
     this.#agents.update(store);
     this.#rules.update(store.policy);
+    this.#output.update(store.output);
     this.curves.update(store, changed);
     this.#journal.update(store.rows, store.marks, store.variable);
   }
@@ -266,6 +270,7 @@ class View {
       main,
       this.#agents.element,
       this.#journal.element,
+      this.#output.element,
       this.#rules.element,
     );
   }

@@ -9,6 +9,8 @@ import type {
   Json,
   KnobView,
   Mark,
+  Output,
+  OutputLine,
   PanelMessage,
   Row,
   Snapshot,
@@ -18,6 +20,7 @@ import type {
 export const MOST_ROWS = 400;
 export const MOST_MARKS = 500;
 const MOST_FAULTS = 5;
+export const MOST_LINES = 300;
 
 /** A request of this page that has no result yet. */
 export interface Ask {
@@ -57,6 +60,8 @@ export interface Store {
   asks: { [id: string]: Ask };
   /** The last result of an action that is not about a knob. */
   said: Row | null;
+  /** What the run printed, by line, oldest first; a line that is left out comes later. */
+  output: OutputLine[];
   faults: string[];
   subshell: boolean;
   variable: string;
@@ -109,6 +114,7 @@ export const EMPTY: Store = {
   marks: [],
   asks: {},
   said: null,
+  output: [],
   faults: [],
   subshell: false,
   variable: "it2nb.current()",
@@ -198,6 +204,7 @@ function snapshot(store: Store, message: Snapshot): Store {
       watch: message.watch,
       rows,
       marks: message.marks.slice(-MOST_MARKS),
+      output: mergeOutput([], message.output),
       faults: message.faults.slice(-MOST_FAULTS),
       subshell: message.subshell,
       variable: message.variable,
@@ -236,6 +243,7 @@ function batch(store: Store, message: Batch): Store {
   if (message.faults.length > 0) {
     next.faults = [...new Set([...next.faults, ...message.faults])].slice(-MOST_FAULTS);
   }
+  if (message.output !== null) next.output = mergeOutput(next.output, message.output);
   const results = [...message.rows, ...message.unrecorded];
   if (results.length > 0 || message.received.length > 0) {
     next = settle(next, results, message.received);
@@ -280,6 +288,21 @@ export function mergeRows(have: Row[], more: Row[]): Row[] {
 function mergeMarks(have: Mark[], more: Mark[]): Mark[] {
   const known = new Set(have.map((mark) => mark.seq));
   return [...have, ...more.filter((mark) => !known.has(mark.seq))].slice(-MOST_MARKS);
+}
+
+/** Lines by number: a newer one stands for the one before it, those that are over are dropped. */
+export function mergeOutput(have: OutputLine[], output: Output | null): OutputLine[] {
+  if (output === null) return have;
+  const { first, lines } = output;
+  const lastHave = have.at(-1)?.line ?? -1;
+  const kept =
+    have[0] !== undefined && have[0].line < first ? have.filter((o) => o.line >= first) : have;
+  if (lines[0] === undefined) return kept;
+  if (lines[0].line > lastHave) return [...kept, ...lines].slice(-MOST_LINES);
+  const all = new Map<number, OutputLine>();
+  for (const each of kept) all.set(each.line, each);
+  for (const each of lines) all.set(each.line, each);
+  return [...all.values()].sort((a, b) => a.line - b.line).slice(-MOST_LINES);
 }
 
 export function isOver(store: Pick<Store, "head">): boolean {

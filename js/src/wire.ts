@@ -110,6 +110,7 @@ export interface Batch {
   subshell: boolean | null;
   received: string[];
   faults: string[];
+  output: Output | null;
 }
 
 export interface Branch {
@@ -226,6 +227,17 @@ export interface Member {
   value: Json;
 }
 
+export interface Output {
+  first: number;
+  lines: OutputLine[];
+}
+
+export interface OutputLine {
+  line: number;
+  text: string;
+  look: string;
+}
+
 export interface Row {
   seq: number;
   ts: number;
@@ -279,6 +291,7 @@ export interface Snapshot {
   agents: AgentView[];
   received: string[];
   faults: string[];
+  output: Output | null;
   subshell: boolean;
   variable: string;
   heartbeat_s: number | null;

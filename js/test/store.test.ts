@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import golden from "../../tests/golden/panel.json";
 import { Channel, type Clock } from "../src/channel";
 import type { Port } from "../src/port";
-import { askFor, EMPTY, isOver, mergeRows, reduce, type Store } from "../src/store";
+import { askFor, EMPTY, isOver, mergeOutput, mergeRows, reduce, type Store } from "../src/store";
 import type { Batch, PanelMessage, PanelRequest, Row, Snapshot } from "../src/wire";
 
 const [snapshot, batch] = golden.messages.map((each) => each.message) as unknown as [
@@ -26,6 +26,7 @@ const quiet: Batch = {
   curves: [],
   received: [],
   faults: [],
+  output: null,
 };
 
 test("a missed number asks for a snapshot, which heals it", () => {
@@ -75,6 +76,36 @@ test("rows come in order, each once, and are bounded", () => {
   expect(mergeRows([row(1), row(5)], [row(3), row(5)]).map((each) => each.seq)).toEqual([1, 3, 5]);
   const many = Array.from({ length: 1_000 }, (_, i) => row(i));
   expect(mergeRows([], many)).toHaveLength(400);
+});
+
+test("printed lines are replaced by number, dropped when they are over, and bounded", () => {
+  const lines = (first: number, ...numbers: number[]) => ({
+    first,
+    lines: numbers.map((line) => ({ line, text: `at ${numbers.length}`, look: "" })),
+  });
+  const have = mergeOutput([], lines(0, 3, 4));
+  expect(mergeOutput(have, null)).toBe(have);
+  const more = mergeOutput(have, lines(0, 4, 5, 6));
+  expect(more.map((each) => [each.line, each.text])).toEqual([
+    [3, "at 2"],
+    [4, "at 3"],
+    [5, "at 3"],
+    [6, "at 3"],
+  ]);
+  // In a flood the newest came first: what was left out is put where it belongs.
+  expect(mergeOutput(more, lines(0, 1, 2)).map((each) => each.line)).toEqual([1, 2, 3, 4, 5, 6]);
+  expect(mergeOutput(more, lines(6)).map((each) => each.line)).toEqual([6]);
+  const flood = Array.from({ length: 1_000 }, (_, i) => i);
+  expect(mergeOutput(more, lines(0, ...flood))).toHaveLength(300);
+});
+
+test("a snapshot brings all that was printed, a batch what changed", () => {
+  const first = fold(EMPTY, snapshot);
+  expect(first.output.map((each) => each.line)).toEqual([0, 1, 2, 3, 4, 5]);
+  const next = fold(first, batch);
+  expect(next.output.at(-1)?.text).toContain("38%");
+  expect(next.output.slice(0, 5)).toEqual(first.output.slice(0, 5));
+  expect(fold(next, { ...quiet, n: 9 }).output).toBe(next.output);
 });
 
 test("a run is over when it is stopped, finished or failed", () => {

@@ -51,6 +51,13 @@ def test_all_of_it_is_under_the_cell_that_started_it_c23(any_kernel: Kernel) -> 
     assert second.text == "second\n"
     assert "own" not in second.shown and "child" not in second.shown
     assert third.text == "third\n"
+    # The panel shows it too, with the bar as one line, and afterwards nothing is listened to.
+    told = any_kernel.value("[each.text for each in it2nb.current().output.lines()[1]]")
+    for part in ("own print", "own log", "child print", "child error", "pool print"):
+        assert part in told
+    assert told.count("own bar") == 1 and "3/3" in told
+    assert any_kernel.value("vars(get_ipython().kernel.session).get('send')") == "None"
+    assert "second" not in told and "third" not in told
 
 
 def test_threads_are_started_as_ever_when_no_run_lives(any_kernel: Kernel) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from it2nb.core.session import Session
 from it2nb.panel.bridge import Bridge
+from it2nb.panel.terminal import Terminal
 
 from .pages import PATIENCE_S, Page
 
@@ -370,6 +371,26 @@ def test_a_person_lets_a_request_of_an_agent_pass_or_not(run: Run) -> None:
     assert run.lr == 0.02
     bridge.receive(word)
     run.page.wait(lambda m: any("any more" in fault for fault in m.get("faults", ())))
+
+
+def test_what_the_run_printed_comes_whole_and_then_as_it_changes(run: Run) -> None:
+    run.session.output = Terminal()
+    run.session.start()
+    run.session.output.write("epoch 1\n12 %")
+    bridge = run.open()
+    snapshot = run.greet(bridge)
+    assert [line["text"] for line in snapshot["output"]["lines"]] == ["epoch 1", "12 %"]
+    run.page.wait(lambda m: m["kind"] == "batch")
+    run.page.clear()
+    run.session.output.write("\r13 %")
+    told = run.page.wait(lambda m: m["kind"] == "batch" and m["output"])
+    assert told["output"] == {"first": 0, "lines": [{"line": 1, "text": "13 %", "look": ""}]}
+    # The end is told with what was printed until then.
+    run.session.output.write("\rdone\n")
+    run.session.end()
+    told = run.page.wait(lambda m: (m.get("head") or {}).get("status") == "finished")
+    lines = [line for m in run.page.of("batch") for line in (m["output"] or {"lines": []})["lines"]]
+    assert {line["line"]: line["text"] for line in lines} == {1: "done", 2: ""}
 
 
 def test_pages_learn_that_messages_arrive_beside_a_busy_cell(run: Run) -> None:
