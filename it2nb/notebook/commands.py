@@ -36,6 +36,7 @@ class CellOptions:
     heartbeat: bool = True
     directory: str | None = None
     goal: str | None = None
+    rules: tuple[str, ...] = ()
     help: bool = False
 
 
@@ -94,6 +95,8 @@ def parse_line(line: str) -> Command:
     verb = VERBS.get(words[0])
     if verb is None:
         raise CommandError(f"%it2 has no verb {words[0]!r}{near(words[0], VERBS)}; see %it2 help")
+    if verb.is_text and len(words) > 1:
+        return Command(verb.name, (bare(" ".join(words[1:])),))
     rest, options = _options(words[1:], verb.options, f"%it2 {verb.name}")
     given: dict[str, Any] = {}
     if verb.pairs:

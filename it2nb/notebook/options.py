@@ -143,6 +143,17 @@ def _expression(text: str) -> str:
     return text
 
 
+def _rule(text: str) -> str:
+    from it2nb.controllers.grammar import RuleError, parse
+
+    said = bare(text)
+    try:
+        parse(said)
+    except RuleError as err:
+        raise CommandError(str(err)) from None
+    return said
+
+
 def _identifier(text: str) -> str:
     if not text.isidentifier():
         raise CommandError(f"{text!r} has to be the name of a variable that holds a session")
@@ -173,6 +184,8 @@ CELL_OPTIONS: tuple[Option, ...] = (
            "FILE", bare),
     Option("go-on", "replay also where this cell is not the recorded one"),
     Option("goal", "the metric that the run is after", "METRIC", bare),
+    Option("rule", "a rule to steer by: \"loss > 5 for 20 steps: pause\"; may be given again",
+           "TEXT", _rule, "rules", many=True),
     Option("dir", "folder of the journal, it2runs by default; none keeps it in memory", "DIR",
            bare, "directory"),
     Option("wait", "the cell waits for the end of the run", constant=True),
@@ -207,6 +220,8 @@ class Verb:
     most: int = 0
     pairs: bool = False
     options: tuple[Option, ...] = ()
+    #: Whether the rest of the line is one text.
+    is_text: bool = False
 
 
 VERBS: dict[str, Verb] = {
@@ -231,6 +246,9 @@ VERBS: dict[str, Verb] = {
         Verb("plot", "[METRIC ...]", "curves with a marker at each change", 0, 12),
         Verb("runs", "", "all runs of this kernel"),
         Verb("policy", "", "the rules in force"),
+        Verb("rule", "TEXT", "add a rule to the run: loss > 5 for 20 steps: pause", 1, 1,
+             is_text=True),
+        Verb("rules", "", "the rules, agents and searches of the run"),
         Verb("export", "[FOLDER|run.zip|run.html]", "write the run: a folder of files, one zip "
              "that it2nb.open reads, or a report to look at", 0, 1),
         Verb("help", "[VERB]", "show this", 0, 1),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from it2nb.controllers.attach import attach
 from it2nb.core.faults import guard
 from it2nb.core.recording import cell_row
 from it2nb.core.session import Session
@@ -29,6 +30,8 @@ def start(shell: Any, plan: Plan, output: CellOutput, *, waits: bool) -> Run:
     session.emit("source_cell", cell_row(plan.cell.text, plan.line, plan.at))
     wiring = Wiring(session, plan, shell.user_ns)
     wiring.connect()
+    for rule in plan.options.rules:
+        attach(session, rule)
     run = Run(shell, plan, session, wiring, output)
     run.cell_waits = waits
     if plan.options.panel:

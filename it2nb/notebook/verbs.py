@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from it2nb import archive, report
+from it2nb.controllers.attach import attach
 from it2nb.core import lifetime
 from it2nb.core.errors import It2nbError
 from it2nb.core.session import Session
@@ -223,6 +224,22 @@ def _policy(command: Command, shell: Any) -> Any:
     return lifetime.current().policy.describe()
 
 
+def _rule(command: Command, shell: Any) -> Text:
+    attached = attach(lifetime.current(), command.words[0])
+    return Text(f"{attached.name}: watched from step {attached.session.step_count} on")
+
+
+def _rules(command: Command, shell: Any) -> pd.DataFrame:
+    import pandas as pd
+
+    told = [each.describe() for each in lifetime.current().controllers]
+    columns = ("name", "source", "enabled", "every", "calls", "requests", "errors", "error")
+    frame = pd.DataFrame(
+        {name: pd.Series([each[name] for each in told], dtype="object") for name in columns}
+    )
+    return frame.set_index("name")
+
+
 def _export(command: Command, shell: Any) -> Text:
     session: Session = lifetime.current()
     target = Path(command.words[0]) if command.words else None
@@ -262,6 +279,8 @@ _VERBS: dict[str, Callable[[Command, Any], Any]] = {
     "plot": _plot,
     "runs": _runs,
     "policy": _policy,
+    "rule": _rule,
+    "rules": _rules,
     "export": _export,
     "help": _help,
 }

@@ -168,6 +168,23 @@ def test_a_number_arrives_to_the_bit(number: float) -> None:
     assert parse_line(f"set lr {number!r}").given["value"] == number
 
 
+def test_rules_are_read_before_anything_starts() -> None:
+    given = parse_cell("--rule 'at 5: lr x 0.5' --watch loss --rule \"nan: note 'over'\"")
+    assert given.rules == ("at 5: lr x 0.5", "nan: note 'over'")
+    with pytest.raises(CommandError, match="did you mean 'pause'"):
+        parse_cell("--rule 'loss > 5: paus'")
+
+
+@pytest.mark.parametrize(
+    "line", ["rule loss > 5 for 20 steps: pause", "rule 'loss > 5 for 20 steps: pause'"]
+)
+def test_a_rule_is_the_rest_of_the_line(line: str) -> None:
+    assert parse_line(line).words == ("loss > 5 for 20 steps: pause",)
+    assert parse_line('rule at 5: note "a  b"').words == ('at 5: note "a  b"',)
+    with pytest.raises(CommandError, match="rule TEXT"):
+        parse_line("rule")
+
+
 @given(st.text())
 def test_any_line_is_parsed_or_refused(line: str) -> None:
     for parse in (parse_cell, parse_line):
