@@ -16,6 +16,11 @@ requests   submitted_at                     datetime64[ns, UTC]
 requests   wait_s                           float64 (NaN while pending)
 metrics    round, branch_id, step           int64
 metrics    t, each metric                   float64
+rounds     round, steps, seed               int64
+rounds     value, best, took_s              float64 (NaN where there is none)
+rounds     status, metric, planner, reason, str (missing: NaN)
+           reflection, error
+rounds     improved, plan, settings         object (True, False or None; dict or None)
 ========== ================================ =====================================
 
 `DTYPES` holds the same for code. ``str`` is the text dtype of pandas 3; before it, ``object``.
@@ -47,6 +52,12 @@ DTYPES: dict[str, dict[str, str]] = {
         "submitted_at": UTC, "wait_s": "float64",
     },
     "metrics": {"round": "int64", "branch_id": "int64", "step": "int64", "t": "float64"},
+    "rounds": {
+        "round": "int64", "status": "str", "metric": "str", "value": "float64",
+        "best": "float64", "improved": "object", "steps": "int64", "took_s": "float64",
+        "seed": "int64", "planner": "str", "plan": "object", "reason": "str",
+        "settings": "object", "reflection": "str", "error": "str",
+    },
     "effects": {
         "action_id": "str", "name": "str", "before": "object", "after": "object",
         "step": "int64", "branch_id": "int64", "round": "int64", "metric": "str",

@@ -10,7 +10,7 @@ from it2nb import frames
 from it2nb.frames import DTYPES, frame_of, metrics_frame, payloads, timestamps
 
 
-@pytest.mark.parametrize("kind", ["events", "requests", "effects"])
+@pytest.mark.parametrize("kind", ["events", "requests", "rounds", "effects"])
 def test_each_frame_has_the_dtypes_that_are_written_down_even_without_rows(kind: str) -> None:
     empty = frame_of(kind, {name: [] for name in DTYPES[kind]})
     assert {name: str(dtype) for name, dtype in empty.dtypes.items()} == DTYPES[kind]
@@ -19,7 +19,7 @@ def test_each_frame_has_the_dtypes_that_are_written_down_even_without_rows(kind:
 
 def test_the_table_of_dtypes_names_every_column() -> None:
     assert frames.__doc__ is not None
-    for kind in ("events", "requests", "metrics"):
+    for kind in ("events", "requests", "rounds", "metrics"):
         for name in DTYPES[kind]:
             assert name in frames.__doc__
 

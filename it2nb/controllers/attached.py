@@ -74,7 +74,9 @@ class Attached(Thinking):
             self._remove = session.turns.add(every, self._turn, f"controller {name}")
 
     def __repr__(self) -> str:
-        state = "detached" if self._closed else "enabled" if self.enabled else "paused"
+        state = "enabled" if self.enabled else "paused"
+        if self._closed:
+            state = "ended" if self.session.is_ended else "detached"
         return f"<{self.source} {self.name}: {state}, {self.calls} calls, {self.asked} requests>"
 
     # --- for people --------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from it2nb.core.event_table import event_columns, metric_columns
 from it2nb.core.export import write_csv, write_parquet
 from it2nb.core.record import Record
 from it2nb.core.request_table import request_columns
+from it2nb.core.round_table import ROUND_TYPES, round_columns
 from it2nb.core.subscription import Subscription
 from it2nb.frames import events_frame, frame_of, requests_frame
 
@@ -113,6 +114,10 @@ class History(Record):
         names = self.metrics.names() if metrics is None else list(metrics)
         return frame_of("effects", effect_columns(self.metrics, changes, names, window))
 
+    def rounds(self) -> pd.DataFrame:
+        """Return the rounds as a DataFrame: plan, value of the goal, settings. Any thread."""
+        return frame_of("rounds", round_columns(self._rows_of(ROUND_TYPES)))
+
     def to_csv(self, path: str | Path, table: str = "events") -> Path:
         """Write the events, requests or metrics as CSV. Any thread."""
         return write_csv(self._table(table), path)
@@ -127,6 +132,7 @@ class History(Record):
             "requests": self.requests,
             "metrics": self.metrics.frame,
             "effects": self.effects,
+            "rounds": self.rounds,
         }
         if table not in makers:
             raise ValueError(f"table={table!r} is none of {', '.join(makers)}")

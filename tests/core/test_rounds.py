@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+import it2nb
 from it2nb.core.errors import It2nbError, SessionEnded
 from it2nb.core.goals import Goal
 from it2nb.core.rounds import Memory, Plan, PlanError, RoundContext
 from it2nb.core.wire import Action
+from it2nb.frames import DTYPES
 from it2nb.session import TrainingSession
 
 
@@ -169,6 +171,23 @@ def test_rounds_stand_in_journal_state_and_frames() -> None:
     assert metrics["round"].tolist() == [0] * 4 + [1] * 4
     assert metrics["step"].tolist() == [1, 2, 3, 4] * 2
     assert session.state().round == 1
+
+
+def test_rounds_are_a_frame_live_and_from_the_file() -> None:
+    session = TrainingSession("val_loss", resources_every_s=3600)
+    session.attach(Planner({"settings": {"lr": 0.3}, "reason": "closer"}))
+    session.run_rounds(Training(), 2)
+    assert session.path is not None
+    for journal in (session.journal, it2nb.open(session.path)):
+        frame = journal.rounds()
+        assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == DTYPES["rounds"]
+        assert frame["value"].tolist() == pytest.approx([0.45, 0.25])
+        assert frame["plan"].tolist() == [None, {"lr": 0.3}]
+        assert frame["planner"].iloc[1] == "planner"
+        assert frame["reason"].iloc[1] == "closer"
+        assert frame["improved"].tolist() == [None, True]
+        assert frame["status"].tolist() == ["finished", "finished"]
+        assert frame["reflection"].iloc[0].startswith("round 0 gave 0.4")
 
 
 def test_knobs_that_were_there_before_begin_each_round_with_their_first_value() -> None:
