@@ -54,7 +54,7 @@ js: $(DONE)/npm
 
 # The browser tests take the wheel itself, as a user gets it.
 py: $(DONE)/installed $(DONE)/dev
-	IT2NB_WHEEL="$$(ls .cache/wheel/*.whl)" $(BIN)/python -m pytest $(PYTEST)
+	IT2NB_WHEEL="$$(ls .cache/wheel/*.whl)" $(BIN)/python -m scripts.run_tests $(PYTEST)
 
 # 1,000 runs killed at random moments, 100,000 requests from eight threads, a million steps.
 soak: $(DONE)/dev

@@ -45,6 +45,14 @@ def nothing_is_left() -> Any:
     """Every test ends as if we had never been there."""
     for session in runs():
         session.finish()  # those of other tests that were never started
+    board = vars(torch_optimizer).get("_it2nb_switchboard")
+    if board is not None:  # of tests that never detached
+        board.attachments.clear()
+        for steered in list(board.steered.values()):
+            board.leave(steered)
+        board.sessions.clear()
+        board._disconnect_if_idle()
+    assert torch_hooks() == (0, 0)
     scaler_step = GradScaler._maybe_opt_step
     yield
     if torch_hooks() != (0, 0):

@@ -1,0 +1,47 @@
+"""Run the tests: all that needs no browser on as many workers as there are cores, then the rest.
+
+``python -m scripts.run_tests [pytest options]``. With ``CI=true`` what failed gets one more try,
+and both are shown: real kernels and browsers share that machine with others.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+#: Two groups, so that no browser competes with the workers for the cores.
+GROUPS = (
+    ["-m", "not browser", "-n", str(max(2, min(os.cpu_count() or 2, 8))), "--dist", "loadfile"],
+    ["-m", "browser"],
+)
+PASSED, FAILED, NOTHING_TO_RUN = 0, 1, 5
+AGAIN = ["--last-failed", "--last-failed-no-failures", "none", "-n", "0"]
+
+
+def pytest(*options: str) -> int:
+    """Run pytest in a process of its own; returns its exit status, negative when killed."""
+    return subprocess.run([sys.executable, "-m", "pytest", *options], check=False).returncode
+
+
+def run(group: list[str], options: list[str]) -> int:
+    """Run one group, and once more what failed."""
+    status = pytest(*group, *options)
+    if os.environ.get("CI") != "true" or status in (PASSED, NOTHING_TO_RUN):
+        return status
+    print(f"\nwith status {status}; once more what did not pass", flush=True)
+    # A process that was killed has left no list of what failed.
+    return pytest(*group, *(AGAIN if status == FAILED else []), *options)
+
+
+def main(options: list[str]) -> int:
+    """Run all groups; the first bad status is the answer."""
+    found = [run(group, options) for group in GROUPS]
+    bad = [each for each in found if each not in (PASSED, NOTHING_TO_RUN)]
+    if bad:
+        return abs(bad[0])
+    return NOTHING_TO_RUN if set(found) == {NOTHING_TO_RUN} else PASSED
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
