@@ -27,7 +27,7 @@ JS_SOURCES := $(shell find js -path js/node_modules -prune -o -type f -print 2>/
 SOURCES := pyproject.toml hatch_build.py README.md $(JS_SOURCES) \
 	$(shell find it2nb -type f -not -path "*/static/*" -not -name "*.pyc")
 
-.PHONY: help lab demo bench test lint types js py soak notebooks screenshots lock clean
+.PHONY: help lab demo bench bench-server binder test lint types js py soak notebooks screenshots lock clean
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -69,8 +69,22 @@ notebooks: $(DONE)/installed
 screenshots: $(DONE)/installed $(DONE)/dev
 	$(BIN)/python -m scripts.screenshot docs
 
-bench: $(DONE)/dev
-	$(BIN)/python -m scripts.bench_server
+# What it costs: one table, some ten minutes on a machine that does nothing else. BENCH="--quick" to
+# try it, "--readme" to put the table into the README; bench-server is the server alone.
+bench: $(DONE)/installed $(DONE)/dev $(DONE)/bench
+	$(BIN)/python -m scripts.bench $(BENCH)
+
+bench-server: $(DONE)/dev
+	$(BIN)/python -m scripts.bench.server
+
+# binder/ in a new environment made from its files alone, behind a prefix, in Chromium: minutes.
+binder: $(DONE)/dev
+	$(BIN)/python -m scripts.binder
+
+# What it is compared with; nothing else needs it, and trackio brings much.
+$(DONE)/bench: $(DONE)/dev
+	$(PIP) --requirement <($(BIN)/python scripts/requirements.py bench)
+	@touch $@
 
 # ---------------------------------------------------------------------------------- install
 

@@ -1,18 +1,20 @@
-"""Take the README's picture of the panel from a real run in a real JupyterLab and Chromium.
+"""Take the README's pictures of the panel from a real run in a real JupyterLab and Chromium.
 
     python -m scripts.screenshot docs
 
-Writes ``panel.png``. Runs the quickstart with the package that is installed in this interpreter,
-steers it a little, and takes the picture when there is something to see.
+Writes ``panel.png`` and ``panel.gif``, a picture a step. Runs the quickstart with the package that
+is installed in this interpreter, steers it a little, and takes them when there is something to see.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import tempfile
 from pathlib import Path
 
+from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 
 from tests.browser.harness import OpenNotebook, chromium
@@ -22,15 +24,33 @@ ROOT = Path(__file__).resolve().parent.parent
 QUICKSTART = ROOT / "notebooks" / "01_quickstart.ipynb"
 
 
-def steer(book: OpenNotebook) -> None:
-    """Run the quickstart's cells up to its pause, with a hand on the panel."""
+def steer(book: OpenNotebook) -> list[bytes]:
+    """Run the quickstart's cells up to its pause, with a hand on the panel; a picture a step."""
+    frames: list[bytes] = []
     for cell in ("load", "data", "model", "loop", "until"):
         book.run(book.index(cell))
     panel = book.panel(book.index("loop"))
+    frames.append(panel.screenshot())
     for name, value in (("lr", "1e-3"), ("shift", "5"), ("weight_decay", "much")):
         expect(book.set_knob(panel, name, value)).to_be_visible()
+        frames.append(panel.screenshot())
     for cell in ("set-python", "evaluate"):
         book.run(book.index(cell))
+        frames.append(book.panel(book.index("loop")).screenshot())
+    return frames
+
+
+def write_gif(frames: list[bytes], path: Path) -> None:
+    """Put pictures one after the other, 900 pixels wide and of one height."""
+    pictures = [Image.open(io.BytesIO(frame)).convert("RGB") for frame in frames]
+    small = [each.resize((900, each.height * 900 // each.width)) for each in pictures]
+    height = max(each.height for each in small)
+    shown = []
+    for each in small:
+        page = Image.new("RGB", (900, height), "white")
+        page.paste(each)
+        shown.append(page.quantize(64))
+    shown[0].save(path, save_all=True, append_images=shown[1:], duration=1_600, loop=0)
 
 
 def main(folder: Path) -> None:
@@ -47,7 +67,7 @@ def main(folder: Path) -> None:
         server.put_notebook("quickstart", QUICKSTART)
         with OpenNotebook(server, browser, "quickstart", size=(1440, 1400), scale=1.5) as book:
             try:
-                steer(book)
+                write_gif(steer(book), folder / "panel.gif")
                 book.panel(book.index("loop")).screenshot(path=folder / "panel.png")
             except BaseException:
                 print(book.told(), file=sys.stderr)

@@ -91,7 +91,7 @@ class JupyterServer:
         (config / "labconfig").mkdir()
         (config / "labconfig" / "default_setting_overrides.json").write_text(json.dumps(OVERRIDES))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab"],
+            self.command(),
             cwd=self.work,
             env=self._environment(),
             stdin=subprocess.DEVNULL,
@@ -105,6 +105,10 @@ class JupyterServer:
         if not self._ready.wait(START_S) or not self.url:
             self.stop()
             raise RuntimeError("Jupyter did not start:\n" + "\n".join(self.log[-40:]))
+
+    def command(self) -> list[str]:
+        """The command line of the server."""
+        return [sys.executable, "-m", "jupyterlab"]
 
     def stop(self) -> None:
         """End the server, which ends its kernels; by force when it does not listen."""

@@ -1,4 +1,4 @@
-"""What the server costs: ``make bench``, or ``python -m scripts.bench_server``.
+"""What the server costs: ``make bench-server``.
 
 POST to applied with one and eight clients, beside a FastAPI route that only echoes; a backlog of
 100,000 events; and the step time of a run with nobody, forty readers, one that never reads, and
