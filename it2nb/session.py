@@ -136,11 +136,11 @@ class TrainingSession(Session):
             end(self)
         super().finish(status, error)
 
-    def to_code(self) -> Code:
+    def to_code(self, round: int | None = None) -> Code:
         """Write the steered run as a plain program, without it2nb; see `it2nb.pytorch.code`."""
         from it2nb.pytorch.code import to_code
 
-        return to_code(self.journal)
+        return to_code(self.journal, round)
 
     @overload
     def report(self, what: Fault) -> None: ...

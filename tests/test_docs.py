@@ -47,9 +47,9 @@ def test_the_words_of_the_table_are_those_of_the_grammar() -> None:
     }
     for said in rows["condition"]:
         if said not in ("and", "no decrease of", "no increase of"):
-            assert parse_condition(said)
+            assert parse_condition(said).text
     for said in rows["action"]:
         if said != "then":
-            assert parse(f"at 1: {said}")
+            assert parse(f"at 1: {said}").actions
     for said in rows["limit"]:
-        assert parse(f"at 1: stop, {said}")
+        assert parse(f"at 1: stop, {said}").text

@@ -271,8 +271,7 @@ class _Reader:
 
     def _action(self, rule: Rule) -> Rule:
         token = self._now
-        following = self._tokens[self._at + 1] if token.kind != "end" else token
-        if token.kind == "word" and not _is_operator(following):
+        if token.kind == "word" and not self._is_change():
             verb = token.text.lower()
             if verb in _PLAIN:
                 self._next()
@@ -284,6 +283,16 @@ class _Reader:
                 self._fail("this is nothing that a rule can ask for", _VERBS)
         name = self._name("what to ask for", _VERBS)
         return self._change(rule, name)
+
+    def _is_change(self) -> bool:
+        """Whether an operator comes next, so that a knob's name stands here: ``stop = 1``."""
+        operator = self._tokens[self._at + 1]
+        if operator.kind == "sign":
+            return operator.text in ("=", "==", "*", "×", "/", "+", "-")
+        if operator.kind != "word" or operator.text.lower() not in ("x", "times", "to"):
+            return False
+        # A word may be a tag as well: "save x".
+        return self._now.text.lower() not in _VERBS or self._tokens[self._at + 2].kind == "number"
 
     def _change(self, rule: Rule, name: str) -> Rule:
         """What stands behind a knob's name."""
@@ -453,10 +462,3 @@ class _Reader:
 
     def _fail_at(self, token: Token, said: str) -> NoReturn:
         raise _error(self._text, token.column, said)
-
-
-def _is_operator(token: Token) -> bool:
-    """Whether a knob's change begins here, and so a knob's name stands before it."""
-    if token.kind == "sign":
-        return token.text in ("=", "==", "*", "×", "/", "+", "-")
-    return token.kind == "word" and token.text.lower() in ("x", "times", "to")

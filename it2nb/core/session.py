@@ -106,6 +106,8 @@ class Session(Declaring, Asking):
         self.policy = policy or Policy()
         self.metrics = MetricStore()
         self.bound = Bound()
+        #: What `it2nb.pytorch.rewind.install` gave.
+        self.rewind: Any = None
         self.evaluator: Callable[[], Any] | None = None
         #: Whether the loop looks at StepControl; false in a loop driven by hooks.
         self.honours_control = True

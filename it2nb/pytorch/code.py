@@ -32,13 +32,15 @@ class Code(str):
         return str(self)
 
 
-def to_code(journal: History) -> Code:
+def to_code(journal: History, round: int | None = None) -> Code:
     """Write a steered run as plain Python and PyTorch, without it2nb. Any thread.
 
     Parameters
     ----------
     journal : History
         Live or opened.
+    round : int, optional
+        Of a run with rounds: which; the last one by default.
 
     Returns
     -------
@@ -51,7 +53,7 @@ def to_code(journal: History) -> Code:
     The same values to the bit need the same start: the cells before it, the same random state
     (``--seed N``, which the program repeats), versions and machine.
     """
-    changes = Changes(journal)
+    changes = Changes(journal, round)
     code = Code(Writer(changes).text())
     code.left_out = tuple(changes.left_out)
     return code

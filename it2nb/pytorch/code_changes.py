@@ -71,7 +71,7 @@ class Changes:
         Class of each thing that was trained, by kind and name: ``optimizer opt``.
     """
 
-    def __init__(self, journal: History) -> None:
+    def __init__(self, journal: History, round: int | None = None) -> None:
         self.recording = Recording(journal)
         self.before: list[Line] = []
         self.after: list[Line] = []
@@ -82,8 +82,10 @@ class Changes:
         self.variables: dict[str, str] = {}
         self.widest = 1
         self.edits: list[Edit] = []
+        round = self._pick(round)
         self.places = Updates(self.recording.requests)
-        found = journal.tail(len(journal), ("in_force", "knobs_registered"))
+        rows = journal.tail(len(journal), ("in_force", "knobs_registered"))
+        found = [event for event in rows if event.round == round]
         self.groups = _groups_of(found)
         self.in_force = [event for event in found if event.type == "in_force"]
         self.names = _bound_names(self.recording.states)
@@ -97,6 +99,20 @@ class Changes:
             else:
                 self._in_force(each)
         self._find_lost_edits()
+
+    def _pick(self, round: int | None) -> int:
+        """Keep the requests of one round alone; the last one by default."""
+        rounds = {event.round: event.payload for event in self.recording.rounds}
+        chosen = max(rounds, default=0) if round is None else round
+        if rounds and chosen not in rounds:
+            raise It2nbError(f"round={round!r} is none of {', '.join(map(str, rounds))}")
+        if rounds:
+            seed = rounds[chosen].get("seed")
+            self.told.append((0, f"round {chosen} of {len(rounds)}, seeded with {seed}"))
+        self.recording.requests = [
+            each for each in self.recording.requests if each.place.round == chosen
+        ]
+        return chosen
 
     # --- what it takes ------------------------------------------------------------------------
 

@@ -329,6 +329,7 @@ def install(
         ActionSpec("list_checkpoints", rewind.listing, "List what can be gone back to", NoArgs),
     ):  # fmt: skip
         session.actions.register(spec, replace=True)
+    session.rewind = rewind
     evaluate.install(session)
     if snapshots is not False:
         session.before_change(past.before_change)
@@ -341,9 +342,8 @@ def install(
 
 def of(session: Session) -> Rewind | None:
     """Return what `install` gave the session; None where it was not called."""
-    spec = session.actions.get("undo")
-    owner = getattr(spec.handler, "__self__", None) if spec is not None else None
-    return owner if isinstance(owner, Rewind) else None
+    # Not by the action's handler: a replay puts its own around it.
+    return session.rewind if "undo" in session.actions else None
 
 
 def _folder(session: Session, folder: Path | str | None) -> Path:

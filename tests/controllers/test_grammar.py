@@ -57,6 +57,8 @@ from it2nb.controllers.rules import Rule, at, every, when
          every(10).evaluate().between(100, 900)),
         ("loss > 5 and every 10: pause",
          Rule(All((Compare("loss", ">", 5), Every(10)))).pause()),
+        ("at 5: save x then stop", at(5).save("x").stop()),
+        ("at 5: stop = 2 then save x 2", at(5).set("stop", 2).multiply("save", 2)),
         ("at 5: x x 2", at(5).multiply("x", 2)),
     ],
 )  # fmt: skip

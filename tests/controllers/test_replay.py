@@ -159,11 +159,28 @@ def test_rounds_are_done_again_to_the_bit(tmp_path: Path) -> None:
     assert set(planned["step"]) == {0, 12}
     assert planned["status"].tolist() == ["applied"] * 8
     assert set(first.metrics.frame()["round"]) == {0, 1, 2}
+    assert "round 2 of 3, seeded with 0" in first.to_code()
+    assert "noise 0.1 -> 0.05" in first.to_code(round=1)
+    assert "noise" not in first.to_code(round=0)
     size = memory.stat().st_size
     second = TrainingSession("val_loss", title="second", resources_every_s=3600, memory=memory)
     done_again(first, second, agent)
     assert memory.stat().st_size == size
     assert len(second.journal.requests()) > 0
+
+
+def test_going_back_inside_of_rounds_is_done_again_too() -> None:
+    kept = {"every": 4, "max_share": 1.0}
+    agent = Agent()
+    first = TrainingSession("val_loss", title="first", resources_every_s=3600, snapshots=kept)
+    first.attach(agent, blocking=True)
+    first.attach("at 8: lr x 0.3 then undo")
+    first.attach("at 15: do goto step=12, once")
+    first.run_rounds(train, 2)
+    rows = first.journal.requests()
+    assert rows[rows["type"] == "goto"]["status"].tolist() == ["applied", "applied"]
+    second = TrainingSession("val_loss", title="second", resources_every_s=3600, snapshots=kept)
+    done_again(first, second, agent)
 
 
 def test_the_baseline_is_the_training_without_any_agent() -> None:
