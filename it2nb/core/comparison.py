@@ -294,7 +294,7 @@ def _at(event: Event, branch_id: int) -> tuple[Any, ...]:
 def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Compare two descriptions of surroundings, packages and settings one by one."""
     found: dict[str, tuple[Any, Any]] = {}
-    for key in was:
+    for key in sorted(was.keys() - {"run"}):  # what it was called and meant for
         one, other = was.get(key), now.get(key)
         if isinstance(one, Mapping) and isinstance(other, Mapping):
             # A package that is loaded in one of them only changes nothing by itself.

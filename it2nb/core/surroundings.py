@@ -59,8 +59,15 @@ class Surroundings:
 
 
 def describe(session: Session) -> dict[str, Any]:
-    """Describe Python, packages, machine, git state, seed, and the hash of the run's cell."""
+    """Describe Python, packages, machine, git state, seed, the run and the hash of its cell."""
     found = environment(seed=session.seed)
     cell = session.source_cell
+    # What it was for: a stranger who finds the journal can't ask the session.
+    found["run"] = {
+        "title": session.title,
+        "goal": None if session.goal is None else session.goal.describe(),
+        "total_steps": session.total_steps,
+        "context": session.context,
+    }
     found["cell_sha256"] = None if cell is None else hashlib.sha256(cell.encode()).hexdigest()
     return found

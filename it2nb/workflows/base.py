@@ -89,27 +89,20 @@ class Workflow(ABC):
         """Tell what it needs at its scale."""
 
     @abstractmethod
-    def fresh(self, seed: int) -> Training:
-        """Make weights, optimizers and data anew. Training thread.
+    def train(self, session: Session, ctx: Any = None) -> None:
+        """Train once from fresh weights inside of a run: what `run_rounds` calls.
 
-        Two calls with the same seed give the same training to the bit.
+        Parameters
+        ----------
+        session : Session
+            Its run has begun, or begins with the first control point.
+        ctx : RoundContext, optional
+            Its `seed` goes before the session's.
         """
 
     def check(self) -> None:
         """Check what it needs; see `Requirements.check`."""
         self.requirements().check(f"workflow {self.name!r} at scale {self.scale!r}")
-
-    def prepare(self, session: Session, seed: int) -> Training:
-        """Make a fresh training and join it with the session."""
-        torch = require("torch", extra="torch", feature=f"workflow {self.name!r}")
-        torch.manual_seed(seed)
-        training = self.fresh(seed)
-        session.total_steps = session.total_steps or self.steps
-        if session.goal is None:
-            session.goal = self.goal
-        training.join(session)
-        _present[session] = training
-        return training
 
     def run(self, session: Session, *, seed: int = 0, ctx: Any = None) -> Any:
         """Do one whole run with a session that has not begun. Training thread.
@@ -130,25 +123,54 @@ class Workflow(ABC):
         self.check()
         seed = self._seed(session, ctx, seed)
         session.seed = seed
-        training = self.prepare(session, seed)
+        with session.run():
+            self.train(session, ctx)
+        return session.status
+
+    def _seed(self, session: Session, ctx: Any, seed: int) -> int:
+        of_round = getattr(ctx, "seed", None)
+        if of_round is not None:
+            return int(of_round)
+        return seed if session.seed is None else session.seed
+
+
+class LoopWorkflow(Workflow):
+    """A workflow whose loop is ours: it makes updates and honours every request itself."""
+
+    @abstractmethod
+    def fresh(self, seed: int) -> Training:
+        """Make weights, optimizers and data anew. Training thread.
+
+        Two calls with the same seed give the same training to the bit.
+        """
+
+    def prepare(self, session: Session, seed: int) -> Training:
+        """Make a fresh training and join it with the session."""
+        torch = require("torch", extra="torch", feature=f"workflow {self.name!r}")
+        torch.manual_seed(seed)
+        training = self.fresh(seed)
+        session.total_steps = session.total_steps or self.steps
+        if session.goal is None:
+            session.goal = self.goal
+        training.join(session)
+        _present[session] = training
+        return training
+
+    def run(self, session: Session, *, seed: int = 0, ctx: Any = None) -> Any:
+        """Do one whole run with a session that has not begun; see `Workflow.run`."""
+        self.check()
+        session.seed = self._seed(session, ctx, seed)
+        training = self.prepare(session, session.seed)
         with session.run():
             self.loop(session, training)
         return session.status
 
     def train(self, session: Session, ctx: Any = None) -> None:
-        """Train once from fresh weights inside of a run: what `run_rounds` calls.
-
-        Parameters
-        ----------
-        session : Session
-            Its run has begun, or begins with the first control point.
-        ctx : RoundContext, optional
-            Its `seed` goes before the session's.
-        """
+        """Train once from fresh weights inside of a run; see `Workflow.train`."""
         self.loop(session, self.prepare(session, self._seed(session, ctx, 0)))
 
     def loop(self, session: Session, training: Training) -> None:
-        """Update, let requests in, evaluate on schedule, until the steps are done or a stop."""
+        """Update, let requests in, evaluate on schedule and at the end, until done or stopped."""
         first = session.step_count
 
         def update(step: int) -> Mapping[str, Any]:
@@ -161,7 +183,8 @@ class Workflow(ABC):
                 break
             self.honour(control, session, training)
             done = session.step_count - first
-            if not control.evaluate and done > 0 and done % self.evaluate_every == 0:
+            due = done % self.evaluate_every == 0 or done == self.steps
+            if due and done > 0 and not control.evaluate:
                 session.report_eval(training.evaluate())
 
     def honour(self, control: StepControl, session: Session, training: Training) -> None:
@@ -188,12 +211,6 @@ class Workflow(ABC):
             if control.save:
                 path = files.save(session, training, control.tag)
                 session.checkpoint_saved(path, tag=control.tag)
-
-    def _seed(self, session: Session, ctx: Any, seed: int) -> int:
-        of_round = getattr(ctx, "seed", None)
-        if of_round is not None:
-            return int(of_round)
-        return seed if session.seed is None else session.seed
 
 
 def training_of(session: Session) -> Training | None:

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from it2nb.core.errors import require
 from it2nb.core.goals import Goal
-from it2nb.workflows.base import Scale, Workflow
+from it2nb.workflows.base import LoopWorkflow, Scale
 from it2nb.workflows.requirements import Requirements
 from it2nb.workflows.training import Setting, Training
 
@@ -19,7 +19,7 @@ BATCH = 32
 HELD_OUT = 360
 
 
-class Digits(Workflow):
+class Digits(LoopWorkflow):
     """Classify scikit-learn's 1,797 images of 8 × 8 pixels; see `Workflow`.
 
     Knobs: the optimizer's (``lr``, ``weight_decay``, ``betas[0]``...), ``shift``, ``dropout``.

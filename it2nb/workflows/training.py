@@ -124,6 +124,13 @@ class Training:
         )  # fmt: skip
 
 
+#: Of the gradient, for any training that clips it.
+CLIP = Setting(
+    "clip", 1.0, 0.01, 10.0, "log",
+    description="a gradient that is longer is shortened to this norm",
+)  # fmt: skip
+
+
 def gradient_norm(parameters: Iterable[torch.Tensor]) -> float:
     """Return the norm of all gradients together; 0 where there are none."""
     grads = [each.grad for each in parameters if each.grad is not None]
