@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from it2nb.core.queue import ActionHandle
     from it2nb.core.round_runner import OnError, Train
     from it2nb.core.rounds import Plan, RoundContext
+    from it2nb.integrations.tracker import Tracker
+    from it2nb.integrations.tracking import Tracking
     from it2nb.pytorch.code import Code
     from it2nb.pytorch.fork import Fork
     from it2nb.pytorch.hooks import Attachment
@@ -220,6 +222,41 @@ class TrainingSession(Session):
             self, port=port, host=host, token=token, allowed_hosts=allowed_hosts,
             root_path=root_path, limits=limits,
         )  # fmt: skip
+
+    def track(
+        self, tracker: str | Tracker, *, end_wait_s: float = 30.0, **options: Any
+    ) -> Tracking | None:
+        """Copy metrics and interventions into a tracker while the run goes on. Any thread.
+
+        A thread follows the journal, from its beginning: the training never waits. A tracker
+        that fails or hangs is a row ``tracker_failed`` and a line in the panel.
+
+        Parameters
+        ----------
+        tracker : {"tensorboard", "wandb", "mlflow", "trackio", "aim"} or Tracker
+        end_wait_s : float, seconds
+            How long the end of the run waits until the tracker has written all.
+        **options
+            Of the tracker: ``dir``, and what its class in `it2nb.integrations` takes. W&B is
+            offline unless ``mode="online"`` is given.
+
+        Returns
+        -------
+        Tracking or None
+            With ``close()``, ``error``, ``is_over``; None on another rank than rank 0.
+
+        Raises
+        ------
+        MissingDependency
+            Without the extra of the tracker's name.
+        It2nbError
+            If no tracker has this name.
+        """
+        from it2nb.integrations.trackers import track
+
+        if self.ranks is not None and not self.ranks.leads:
+            return None
+        return track(self, tracker, end_wait_s=end_wait_s, **options)
 
     # --- what it trains --------------------------------------------------------------------
 

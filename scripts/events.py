@@ -47,4 +47,5 @@ EVENTS = {
     "source_cell": "the text of the cell and its hash",
     "state_hash": "a fingerprint of weights and optimizer state",
     "status_changed": "created, running, paused, stopped, finished or failed",
+    "tracker_failed": "a tracker raised, or was not done in time: the run goes on without it",
 }

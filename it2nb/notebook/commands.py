@@ -37,6 +37,7 @@ class CellOptions:
     directory: str | None = None
     goal: str | None = None
     rules: tuple[str, ...] = ()
+    track: tuple[str, ...] = ()
     help: bool = False
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from it2nb.core.errors import near
+from it2nb.integrations.trackers import NAMES as TRACKERS
 from it2nb.notebook.words import CommandError, bare, literal, split
 
 
@@ -160,6 +162,14 @@ def _identifier(text: str) -> str:
     return text
 
 
+def _trackers(text: str) -> list[str]:
+    found = split(bare(text), ",")
+    for name in found:
+        if name not in TRACKERS:
+            raise CommandError(f"no tracker is named {name!r:.60}{near(name, TRACKERS)}")
+    return found
+
+
 def _seconds(text: str) -> float:
     value = literal(text)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
@@ -188,6 +198,8 @@ CELL_OPTIONS: tuple[Option, ...] = (
            "TEXT", _rule, "rules", many=True),
     Option("dir", "folder of the journal, it2runs by default; none keeps it in memory", "DIR",
            bare, "directory"),
+    Option("track", "copy the run into tensorboard, wandb (offline), mlflow, trackio, aim",
+           "NAME[,NAME...]", _trackers, "track", many=True),
     Option("wait", "the cell waits for the end of the run", constant=True),
     Option("no-wait", "the cell returns at once, also in a headless run", into="wait",
            constant=False),

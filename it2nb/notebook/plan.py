@@ -10,6 +10,7 @@ from typing import Any
 from it2nb.core.errors import It2nbError, near
 from it2nb.core.replay import Replay, replay
 from it2nb.core.session import Session
+from it2nb.integrations.trackers import check_tracker
 from it2nb.notebook import modes
 from it2nb.notebook.cell import Cell, compile_cell
 from it2nb.notebook.commands import At, CellOptions
@@ -73,6 +74,8 @@ def plan_of(shell: Any, line: str, options: CellOptions, body: str, raw: str | N
         return tree
 
     cell = compile_cell(shell, f"%%it2 {line}".rstrip(), body, raw=raw, rewrite=rewrite)
+    for name in options.track:
+        check_tracker(name)
     own = names_of(cell.code, cell.last)
     used = reach(own, space)
     if options.session is None:

@@ -61,6 +61,9 @@ def _session(plan: Plan, namespace: dict[str, Any]) -> Session:
     if options.seed is not None:
         session.seed = options.seed
     session.source_cell = plan.cell.text
+    if isinstance(session, TrainingSession):
+        for name in options.track:
+            session.track(name)
     return session
 
 
