@@ -97,8 +97,11 @@ class ScriptedAgent:
         self._answers: list[str] = []
         self._calls = 0
         self._plan: dict[str, Any] | None = None
-        #: The knob's value at the beginning of the baseline.
+        self._session: Session | None = None
+        #: The knob's value at the beginning of the baseline, and in rounds whose plan for it was
+        #: not carried out as it stood.
         self._first: float | None = None
+        self._begun: dict[int, float] = {}
         self._round = -1
         self._drops: list[int] = []
 
@@ -106,7 +109,7 @@ class ScriptedAgent:
 
     def on_attach(self, attached: Attached) -> None:
         """Note the knob's first value: schedulers move it until the baseline is over."""
-        session = attached.session
+        session = self._session = attached.session
 
         def look(session: Session) -> None:
             if self._first is None:
@@ -154,12 +157,13 @@ class ScriptedAgent:
 
     def reflect(self, ctx: RoundContext, record: Mapping[str, Any]) -> str:
         """Say what a round came to."""
+        self._note_start(ctx.round)
         value, metric = record.get("value"), record.get("metric") or "the goal"
         if not is_number(value):
             said = f"round {ctx.round} has no {metric}"
         else:
-            begun = (record.get("plan") or {}).get("settings") or {}
-            what = f" with {self.knob} {begun[self.knob]:.4g}" if self.knob in begun else ""
+            rate = self._begun.get(ctx.round)
+            what = "" if rate is None else f" with {self.knob} {rate:.4g}"
             said = f"round {ctx.round}{what}: {metric} {value:.4g}"
             improved = record.get("improved")
             if improved is not None:
@@ -202,6 +206,8 @@ class ScriptedAgent:
             return None, f"cut {self.max_drops} times already in this round"
         if self._drops and seen.step - self._drops[-1] < patience:
             return None, f"cut at step {self._drops[-1]:,}: waits to see what comes of it"
+        if seen.total_steps is not None and seen.step >= 0.95 * seen.total_steps:
+            return None, "the run is nearly over"
         step, value = points[-1]
         finite = [(at, each) for at, each in points if math.isfinite(each)]
         if not math.isfinite(value):
@@ -262,6 +268,8 @@ class ScriptedAgent:
             value: Any = record.get("value")
             planned = (record.get("plan") or {}).get("settings") or {}
             rate: Any = planned.get(self.knob)
+            if self._session is not None and record.get("run_id") == self._session.run_id:
+                rate = self._begun.get(record.get("round", -1), rate)
             if rate is None and not record.get("round"):
                 rate = self._first
             if rate is None:
@@ -269,6 +277,17 @@ class ScriptedAgent:
             if is_number(value) and is_number(rate) and rate > 0:
                 tried.append((float(rate), float(value)))
         return tried
+
+    def _note_start(self, round: int) -> None:
+        """Find with which value a round began: what was planned may have been refused."""
+        if self._session is None:
+            return
+        for event in self._session.journal.tail(1_000, types=["action_result"]):
+            told = event.payload
+            if (event.round, told.get("source"), told.get("name")) == (round, "plan", self.knob):
+                rate = _positive(told.get("after")) or self._first
+                if rate is not None:
+                    self._begun[round] = rate
 
     def _say(self, text: str) -> None:
         with self._lock:

@@ -50,6 +50,12 @@ def test_when_the_goal_gets_much_worse_the_lr_is_cut_to_a_third(values):
     assert look(values)[0] == [pytest.approx(0.0333, rel=1e-3)]
 
 
+def test_near_the_end_of_a_run_it_changes_nothing():
+    flat = {"loss": [(n, 1.0) for n in range(1, 1_000)]}
+    seen = Observation(step=999, total_steps=1_000, goal=Goal("loss"), knobs=[LR], history=flat)
+    assert ScriptedAgent().ask(seen) == []
+
+
 @pytest.mark.parametrize(("values", "said"), [([], "no loss yet"), ([1.0, 0.9], "too early")])
 def test_it_waits_until_there_is_something_to_see(values, said):
     asked, why = look(values, step=20)
@@ -117,6 +123,21 @@ def test_rounds_climb_to_a_better_lr_and_leave_the_rows_of_an_agent():
     assert session.agent is not None
     assert session.agent["about"]["plan"]["settings"] == {"lr": 0.27}
     assert session.policy.spent("agent").tokens == 0
+
+
+def test_a_plan_that_was_refused_is_not_taken_for_tried():
+    def train(session: Any, ctx: Any) -> None:
+        settings = {"lr": 0.01}
+        session.register_knob("lr", lambda: settings["lr"], lambda v: settings.update(lr=v),
+                              min=1e-5, max=1.0, replace=True)  # fmt: skip
+        session.step({"loss": settings["lr"]})
+
+    session = it2nb.TrainingSession(goal="loss", directory=None)
+    session.policy.limit("lr", max_change=2, sources=["plan"])
+    session.attach(ScriptedAgent())
+    records = session.run_rounds(train, 3)
+    assert [each["value"] for each in records] == [0.01] * 3
+    assert "with lr 0.01:" in records[1]["reflection"]
 
 
 def test_the_search_turns_round_and_grows_finer():
