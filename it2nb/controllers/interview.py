@@ -10,6 +10,7 @@ from it2nb.controllers.decisions import short
 from it2nb.controllers.prompts import cut
 from it2nb.controllers.provider import Answer, Provider, Tool
 from it2nb.controllers.spending import Purse, Use, tokens_of
+from it2nb.controllers.thinking import MAX_ERRORS
 from it2nb.core.errors import AgentError
 from it2nb.core.wire import strict
 
@@ -48,6 +49,7 @@ class Interview:
         self._exchanges: list[dict[str, Any]] = []
         self._failures = 0
         self._silent = 0
+        self._closed = False
 
     @property
     def model(self) -> str:
@@ -56,6 +58,8 @@ class Interview:
 
     def begin(self, attached: Attached) -> None:
         """Work for a session: its budget holds, and it is paused when nothing is left."""
+        self._closed = False
+        self._failures = self._silent = 0
         self._attached = attached
 
     def ask(self, rules: str, prompt: str, tools: Sequence[Tool]) -> Answer | None:
@@ -72,6 +76,8 @@ class Interview:
         AgentError
             When there is no answer.
         """
+        if self._closed:
+            return None
         if self._silent > 0:
             self._silent -= 1
             return None
@@ -87,6 +93,8 @@ class Interview:
         try:
             answer = self._provider.ask(rules, prompt, tools, most)
         except AgentError as err:
+            if self._closed:
+                return None  # the run is over: nobody waits for it any more
             self._failed(prompt, whole, err)
             raise
         self._failures = 0
@@ -119,6 +127,7 @@ class Interview:
 
     def close(self) -> None:
         """Give up what is asked. Any thread, idempotent."""
+        self._closed = True
         self._provider.close()
 
     # --------------------------------------------------------------------------------- inside
@@ -132,6 +141,8 @@ class Interview:
         self._note(prompt, use, error=str(err))
         if err.hopeless:
             self._stop(str(err))
+        elif self._failures >= MAX_ERRORS:
+            self._stop(f"{self._failures} errors in a row, the last one {err}")
 
     def _note(self, prompt: str, use: Use | None, **more: Any) -> None:
         exchange: dict[str, Any] = {"prompt": cut(prompt, MAX_TEXT), **more}

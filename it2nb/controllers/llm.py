@@ -19,6 +19,7 @@ from it2nb.controllers.prompts import ACT, PLAN, REFLECT, SMALLEST, cut, observa
 from it2nb.controllers.provider import Provider
 from it2nb.controllers.reading import Wish, wishes
 from it2nb.controllers.spending import Prices, Purse
+from it2nb.controllers.thinking import MAX_REQUESTS
 from it2nb.controllers.tools import Toolbox
 from it2nb.core.errors import AgentError, It2nbError
 from it2nb.core.wire import Action, ActionResult, strict
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from it2nb.controllers.attached import Attached
     from it2nb.controllers.observation import Observation
     from it2nb.core.rounds import Plan, RoundContext
-
-#: Refused requests of one answer that get a row each.
-MAX_ROWS = 256
 
 
 class LLMAgent:
@@ -62,8 +60,8 @@ class LLMAgent:
         Of one answer.
     max_prompt_chars : int, characters, >= 4000
         Of one prompt without the tools; an observation is thinned until it fits.
-    max_requests : int, >= 1
-        Taken out of one answer; the rest is rejected.
+    max_requests : int, 1 to 100
+        Taken out of one answer; the rest is rejected, and beyond a hundred left out.
     timeout_s : float, seconds, > 0
         For one try.
     retries : int, >= 0
@@ -238,7 +236,7 @@ class LLMAgent:
         """Make requests of what the model wants; what can't be one is rejected here."""
         requests: list[tuple[Action, str | None]] = []
         taken: list[Action] = []
-        for wish in found[: self.max_requests + MAX_ROWS]:
+        for wish in found[:MAX_REQUESTS]:
             wrong = wish.wrong
             action = self._action(wish)
             if wrong is None and any(
@@ -257,6 +255,11 @@ class LLMAgent:
             for action, wrong in requests:
                 if wrong is not None:
                     door.enter(action, "agent", wrong=wrong, actor=actor, observed=observed)
+            if len(found) > MAX_REQUESTS:
+                text = f"{actor} asked for {len(found)} things at once: the rest was left out"
+                self._attached.session.emit(
+                    "note", {"text": text, "level": "warning"}, source="agent"
+                )
         return taken
 
     def _action(self, wish: Wish) -> Action:

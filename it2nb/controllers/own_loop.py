@@ -30,7 +30,6 @@ class OwnLoop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._closed = False
 
     def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run the coroutine that `make` returns, and wait for what it returns. Any other thread.
@@ -40,8 +39,9 @@ class OwnLoop:
         AgentError
             If the loop is closed before it is done.
         """
-        loop = self._running()
-        future = asyncio.run_coroutine_threadsafe(self._made(make), loop)
+        with self._lock:
+            # Before the lock is free, so that `close` finds what it has to cancel.
+            future = asyncio.run_coroutine_threadsafe(self._made(make), self._running())
         try:
             return future.result()
         except (CancelledError, asyncio.CancelledError):
@@ -52,39 +52,42 @@ class OwnLoop:
         return await make()
 
     def close(self, last: Callable[[], Coroutine[Any, Any, Any]] | None = None) -> None:
-        """Cancel what runs, run `last`, end the thread. Any other thread, idempotent."""
+        """Cancel what runs, run `last`, end the thread; a later call starts another one.
+
+        Any other thread, idempotent.
+        """
         with self._lock:
-            self._closed = True
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
-        if loop is None or thread is None or not thread.is_alive():
-            return
-
-        async def end() -> None:
-            mine = asyncio.current_task()
-            others = [each for each in asyncio.all_tasks() if each is not mine]
-            for each in others:
-                each.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-            if last is not None:
-                await last()
-            await loop.shutdown_asyncgens()
-            loop.stop()
-
-        loop.call_soon_threadsafe(lambda: loop.create_task(end()))
+            if loop is None or thread is None or not thread.is_alive():
+                return
+            kept: list[asyncio.Task[None]] = []  # the loop itself holds tasks weakly
+            loop.call_soon_threadsafe(lambda: kept.append(loop.create_task(self._end(loop, last))))
         thread.join(5.0)
 
+    @staticmethod
+    async def _end(
+        loop: asyncio.AbstractEventLoop, last: Callable[[], Coroutine[Any, Any, Any]] | None
+    ) -> None:
+        mine = asyncio.current_task()
+        others = [each for each in asyncio.all_tasks() if each is not mine]
+        for each in others:
+            each.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        if last is not None:
+            await last()
+        await loop.shutdown_asyncgens()
+        loop.stop()
+
     def _running(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._closed:
-                raise AgentError(f"{self._name} is closed")
-            if self._loop is None or self._thread is None or not self._thread.is_alive():
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._serve, args=(self._loop,), name=self._name, daemon=True
-                )
-                self._thread.start()
-            return self._loop
+        """The loop, started where there is none. Under the lock."""
+        if self._loop is None or self._thread is None or not self._thread.is_alive():
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=self._serve, args=(self._loop,), name=self._name, daemon=True
+            )
+            self._thread.start()
+        return self._loop
 
     @staticmethod
     def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -119,12 +119,14 @@ class Provider:
         self.secrets = Secrets.of_environment(key)
         if isinstance(model, str):
             self.name = model
-            self._model: Model = self._named(model, base_url, key)
+            self._make: Callable[[], Model] = lambda: self._named(model, base_url, key)
         else:
             if base_url is not None or api_key is not None:
                 raise It2nbError("base_url and api_key go with a model's name, not with an object")
-            self._model = model
+            self._make = lambda: model
             self.name = str(getattr(model, "model_name", type(model).__name__))
+        #: Made at once, so that what is wrong is said at once; after `close` anew.
+        self._model: Model | None = self._make()
         self._loop = OwnLoop(f"it2nb model {self.name}")
 
     def ask(self, instructions: str, prompt: str, tools: Sequence[Tool], max_tokens: int) -> Answer:
@@ -154,10 +156,14 @@ class Provider:
         )
 
     def close(self) -> None:
-        """Give up what is asked, close the connections. Any thread, idempotent."""
+        """Give up what is asked, close the connections. Any thread, idempotent.
+
+        A later question opens them again.
+        """
+        clients, self._clients, self._model = self._clients, [], None
 
         async def last() -> None:
-            for each in self._clients:
+            for each in clients:
                 await each.close()
 
         self._loop.close(last)
@@ -199,6 +205,8 @@ class Provider:
             for each in tools
         ]
         request = ModelRequest(parts=[UserPromptPart(prompt)], instructions=instructions)
+        if self._model is None:
+            self._model = self._make()
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await model_request(

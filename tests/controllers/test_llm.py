@@ -164,9 +164,10 @@ def test_two_hundred_calls_at_once_are_few_requests_and_many_rejected_rows():
     calls = [("set_knob", {"name": "lr", "value": n / 1000}) for n in range(1, 201)]
     run = Run(Says("all", calls)).train()
     asked = run.requests()
-    assert len(asked) == 200
-    assert [status for _, status, _ in asked].count("rejected") == 192
+    assert len(asked) == 100
+    assert [status for _, status, _ in asked].count("rejected") == 92
     assert "8 requests of one answer are taken, 200 came" in asked[0][2] + asked[-1][2]
+    assert any("the rest was left out" in each["text"] for each in run.rows("note"))
     assert run.values["lr"] == pytest.approx(0.008)
 
 
@@ -495,6 +496,25 @@ def test_without_the_library_it_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(MissingDependency, match=r"it2nb\[llm\]"):
         LLMAgent("openai:gpt")
+
+
+def test_one_agent_works_for_one_session_after_the_other():
+    with Endpoint(set_lr(0.05)) as endpoint:
+        agent = LLMAgent("tiny", base_url=endpoint.url, api_key=KEY, every=10)
+        for _ in range(2):
+            values = {"lr": 0.1}
+            session = it2nb.TrainingSession(goal="loss", directory=None)
+            session.register_knob(
+                "lr",
+                functools.partial(values.get, "lr"),
+                functools.partial(values.__setitem__, "lr"),
+            )
+            session.attach(agent, blocking=True)
+            with session.run():
+                for step in range(1, 11):
+                    session.step({"loss": 1 / step})
+            assert values["lr"] == 0.05
+    assert len(endpoint.asked) == 2
 
 
 def test_no_thread_outlives_the_session():
