@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +31,18 @@ def test_code_of_a_page_runs_in_its_order(page: str, capsys: pytest.CaptureFixtu
     assert "did you mean 'pause'?" in said.out
     assert "set_knob lr: applied" in said.out
     assert len(space["records"]) == 3
+
+
+def test_code_of_agents_md_runs_in_its_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    space: dict[str, Any] = {"__name__": "__main__"}
+    for code in blocks("agents", "python"):
+        exec(compile(code, "docs/agents.md", "exec"), space)
+    assert len(space["records"]) == 3
+    assert space["records"][1]["improved"]
+    assert not space["asked"].empty
 
 
 @pytest.mark.parametrize("page", ["controllers"])

@@ -21,7 +21,11 @@ from .test_readme import BLOCK, run_cells, text_of
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 #: Pages whose code needs more than one process, and the test that runs it.
-ELSEWHERE = {"controllers.md": "tests/test_docs.py", "ranks.md": "tests/pytorch/ranks_worker.py"}
+ELSEWHERE = {
+    "agents.md": "tests/test_docs.py",
+    "controllers.md": "tests/test_docs.py",
+    "ranks.md": "tests/pytorch/ranks_worker.py",
+}
 WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text())]
 
 
