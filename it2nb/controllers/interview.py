@@ -49,7 +49,7 @@ class Interview:
         self._exchanges: list[dict[str, Any]] = []
         self._failures = 0
         self._silent = 0
-        self._closed = False
+        self._over = threading.Event()
 
     @property
     def model(self) -> str:
@@ -58,7 +58,7 @@ class Interview:
 
     def begin(self, attached: Attached) -> None:
         """Work for a session: its budget holds, and it is paused when nothing is left."""
-        self._closed = False
+        self._over.clear()
         self._failures = self._silent = 0
         self._attached = attached
 
@@ -76,7 +76,7 @@ class Interview:
         AgentError
             When there is no answer.
         """
-        if self._closed:
+        if self._over.is_set():
             return None
         if self._silent > 0:
             self._silent -= 1
@@ -93,7 +93,7 @@ class Interview:
         try:
             answer = self._provider.ask(rules, prompt, tools, most)
         except AgentError as err:
-            if self._closed:
+            if self._over.is_set():
                 return None  # the run is over: nobody waits for it any more
             self._failed(prompt, whole, err)
             raise
@@ -127,7 +127,7 @@ class Interview:
 
     def close(self) -> None:
         """Give up what is asked. Any thread, idempotent."""
-        self._closed = True
+        self._over.set()
         self._provider.close()
 
     # --------------------------------------------------------------------------------- inside
