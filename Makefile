@@ -81,9 +81,11 @@ bench-server: $(DONE)/dev
 binder: $(DONE)/dev
 	$(BIN)/python -m scripts.binder
 
-# What it is compared with; nothing else needs it, and trackio brings much.
+# What it is compared with; trackio apart, which wants another huggingface_hub than ours.
 $(DONE)/bench: $(DONE)/dev
 	$(PIP) --requirement <($(BIN)/python scripts/requirements.py bench)
+	$(BIN)/python -m venv .cache/trackio
+	.cache/trackio/bin/python -m pip install --quiet --disable-pip-version-check trackio
 	@touch $@
 
 # ---------------------------------------------------------------------------------- install

@@ -13,7 +13,6 @@ import it2nb
 from it2nb.notebook.options import VERBS
 from it2nb.panel.rows import ROW_TYPES
 from scripts import reference
-from scripts.bench import table
 from scripts.events import EVENTS
 
 from .conftest import ROOT
@@ -80,19 +79,3 @@ def test_every_event_that_the_code_writes_is_explained() -> None:
 def test_every_page_is_reached_from_the_readme() -> None:
     readme = (ROOT / "README.md").read_text()
     assert [page.name for page in PAGES if f"docs/{page.name}" not in readme] == []
-
-
-def test_the_table_goes_between_its_marks_and_says_what_missed(tmp_path: Path) -> None:
-    line = {
-        "what": "a thing", "value": 30.0, "unit": "us", "goal": 15.0, "low": 20.0, "high": 40.0,
-        "beside": {"other": 60.0, "third": "not installed"}, "note": "", "meets": False,
-        "load": 0.1,
-    }  # fmt: skip
-    result = {"machine": {**table.machine(), "load": [0.1]}, "quick": False, "lines": [line]}
-    page = tmp_path / "page.md"
-    page.write_text(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n")
-    table.write(result, page)
-    told = page.read_text()
-    assert told.startswith("before\n") and told.endswith("after\n") and "old" not in told
-    assert "| a thing | 30 µs (20 to 40) | 15 µs, missed by a factor of 2.0 |" in told
-    assert "other: 60 µs; third: not installed" in told

@@ -25,7 +25,7 @@ print((time.perf_counter() - began) * 1e3)
 assert "torch" not in sys.modules
 """
 OTHERS = {"tensorboard": "from torch.utils.tensorboard import SummaryWriter",
-          "trackio": "import trackio", "plotly.graph_objects": "import plotly.graph_objects",
+          "plotly.graph_objects": "import plotly.graph_objects",
           "livelossplot": "import livelossplot"}  # fmt: skip
 
 

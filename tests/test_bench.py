@@ -1,0 +1,59 @@
+"""The bench: its statistics, its table, and that every measure can be asked."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+from scripts.bench import table
+from scripts.bench.__main__ import MEASURES
+from scripts.bench.measured import Measured, middle, of_the_median, p95, side_by_side
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_every_measure_can_be_asked(name: str) -> None:
+    assert callable(importlib.import_module(f"scripts.bench.{name}").measure)
+
+
+def test_candidates_are_timed_in_turn_and_what_an_empty_loop_takes_is_left_out() -> None:
+    called: list[str] = []
+    found = side_by_side(
+        {"one": lambda i: called.append("one"), "other": lambda i: called.append("other")}, 2, 3
+    )
+    assert called == ["one", "one", "other", "other"] * 3
+    assert {name: len(times) for name, times in found.items()} == {"one": 3, "other": 3}
+    assert min(min(times) for times in found.values()) >= 0
+
+
+def test_an_interval_of_the_median_leaves_out_what_is_unlikely() -> None:
+    values = [float(each) for each in range(1, 26)]
+    # 25 values: the 8th and the 18th hold the median with 95.7 % (binomial, p = 1/2).
+    assert of_the_median(values) == (13.0, 8.0, 18.0)
+    assert of_the_median([1.0, 2.0, 3.0]) == (2.0, 1.0, 3.0)
+    assert middle([1.0, 2.0, 3.0, 4.0, 5.0])[0] == 3.0
+    assert middle([7.0]) == (7.0, 7.0, 7.0)
+    assert p95([float(each) for each in range(101)]) == pytest.approx(95.0, abs=1.0)
+
+
+def test_a_goal_is_met_missed_or_not_promised() -> None:
+    assert Measured("a", 1.0, "us", 1.0).meets is True
+    assert Measured("a", 1.1, "us", 1.0).meets is False
+    assert Measured("a", 1.1, "us").meets is None
+
+
+def test_the_table_goes_between_its_marks_and_says_what_missed(tmp_path: Path) -> None:
+    line = {
+        "what": "a thing", "value": 30.0, "unit": "us", "goal": 15.0, "low": 20.0, "high": 40.0,
+        "beside": {"other": 60.0, "third": "not installed"}, "note": "", "meets": False,
+        "load": 0.1,
+    }  # fmt: skip
+    result = {"machine": {**table.machine(), "load": [0.1]}, "quick": False, "lines": [line]}
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n")
+    table.write(result, page)
+    told = page.read_text()
+    assert told.startswith("before\n") and told.endswith("after\n") and "old" not in told
+    assert "| a thing | 30 µs (20 to 40) | 15 µs, missed by a factor of 2.0 |" in told
+    assert "other: 60 µs; third: not installed" in told
