@@ -69,7 +69,11 @@ def attach(
     attached.show()
     hook = adapted.hook("on_attach")
     if hook is not None:
-        hook(attached)
+        try:
+            hook(attached)
+        except BaseException:
+            attached.detach()
+            raise
     return attached
 
 

@@ -101,8 +101,15 @@ class Attached(Thinking):
 
     def close(self) -> None:
         """Let go of turn and worker; a worker that hangs is not waited for."""
+        if self._closed:
+            return
         self._closed = True
         self._remove()
+        # The last results: told where it thinks, and not waited for.
+        if self.controller.is_quick:
+            self._tell_results()
+        elif self._untold:
+            self._worker.post(self._tell_results, self.session.t)
         self._worker.close()
 
     def configure(self, options: Mapping[str, Any]) -> dict[str, Any]:

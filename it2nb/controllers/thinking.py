@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from it2nb.core.session import Session
 
 #: Requests that one answer may hold; what is more is left out, and a row says so.
-MAX_REQUESTS = 100
+MAX_REQUESTS = 300
 #: Errors in a row after which a controller is paused.
 MAX_ERRORS = 10
 #: Results that an observation holds.
@@ -147,7 +147,8 @@ class Thinking:
                 f"the rest was left out"
             )
             session.emit("note", {"text": text, "level": "warning"}, source=self.source)
-        if not self.controller.is_quick:
+        # A function that is looked at every step would fill the journal with its silence.
+        if self.source != "rule":
             took = session.clock.monotonic() - began
             self._write_call(seen, took, len(handles), fault, more)
 

@@ -18,7 +18,7 @@ from it2nb.core.errors import It2nbError, Rejected, SessionEnded
 from it2nb.core.faults import guard
 from it2nb.core.goal_value import Score, value_of
 from it2nb.core.rounds import Memory, Plan, RoundContext, is_number
-from it2nb.core.wire import EFFECTIVE, Action, KnobView, strict
+from it2nb.core.wire import EFFECTIVE, Action, KnobView, new_id, strict
 
 if TYPE_CHECKING:
     from it2nb.core.queue import ActionHandle
@@ -318,11 +318,16 @@ class _Schedule:
 
     def __init__(self, rounds: Rounds, plan: Plan) -> None:
         self._rounds = rounds
-        self._left = sorted(plan.schedule, key=lambda each: each.step)
+        self._schedule = sorted(plan.schedule, key=lambda each: each.step)
+        self._last = -1
 
     def __call__(self, session: Session) -> None:
-        while self._left and self._left[0].step <= session.step_count:
-            self._rounds.ask(self._left.pop(0).action)
+        now = session.step_count
+        # After going back what was later comes again.
+        last, self._last = min(self._last, now), now
+        for each in self._schedule:
+            if last < each.step <= now:
+                self._rounds.ask(each.action.model_copy(update={"id": new_id()}))
 
 
 def run_rounds(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ def measure(quick: bool) -> list[Measured]:
     found = []
     for steps in (1_000, 100_000, 1_000_000):
         session = _at(steps)
-        seconds = side_by_side({"look": lambda i, s=session: observe(s, "agent")}, 200, rounds)
+        seconds = side_by_side({"look": partial(_look, session)}, 200, rounds)
         value, low, high = middle([each * 1e6 for each in seconds["look"]])
         what = f"agent's look at step {steps:,}, 12 knobs, 4 metrics"
         found.append(Measured(what, value, "us", 300.0, low, high))
@@ -35,6 +36,10 @@ def measure(quick: bool) -> list[Measured]:
     found.append(Measured("one rule at a control point", value, "us", 50.0, low, high))
     session.finish()
     return [*found, _beside_a_slow_agent(quick)]
+
+
+def _look(session: TrainingSession, index: int) -> None:
+    observe(session, "agent")
 
 
 def _at(steps: int) -> TrainingSession:

@@ -215,8 +215,8 @@ class ControllerContract:
             return ask("set_knob", name="lr", value=0.2) if seen.step == 1 else None
 
         attached = self.attach(bench, answer)
-        bench.turn(attached)
-        bench.turn(attached)
+        for _ in range(4):
+            bench.turn(attached)
         assert ("set_knob", "applied") in seen_results
 
 

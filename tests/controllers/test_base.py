@@ -10,6 +10,7 @@ import pytest
 from it2nb.controllers.base import Adapted, Controller, ControllerError
 from it2nb.controllers.fixed import is_fixed
 from it2nb.controllers.observation import Observation
+from it2nb.controllers.thinking import MAX_REQUESTS
 from it2nb.core.control import StopTraining
 from it2nb.core.errors import SessionEnded
 from it2nb.core.wire import Action
@@ -209,7 +210,7 @@ class TestAttached:
         bench.session.policy.allow("agent")
         bench.session.attach(Native(answer), every=1, blocking=True)
         bench.loop.advance(2)
-        assert len(bench.rows()) == 100
+        assert len(bench.rows()) == MAX_REQUESTS
 
     def test_turns_at_which_it_thinks_are_skipped_and_it_is_told_once_that_it_is_slow(self) -> None:
         clock = _Clock()
@@ -311,6 +312,36 @@ class TestAttached:
             )
         bench.loop.advance(1)
         assert [each["requested"] for each in bench.rows()] == [0.2, 0.3, 0.4]
+
+    def test_the_last_results_are_told_when_the_run_ends(self) -> None:
+        bench = Bench()
+        heard = threading.Event()
+
+        class Stopper(Native):
+            def tell(self, result: Any) -> None:
+                assert result.type == "stop"
+                heard.set()
+
+        bench.session.attach(Stopper(once(ask("stop"))), every=1, blocking=True)
+        bench.loop.advance()
+        bench.close()
+        assert heard.wait(LIMIT_S)
+
+    def test_one_whose_hook_raises_is_not_attached(self, bench: Bench) -> None:
+        class Wrong(Native):
+            def on_attach(self, attached: Any) -> None:
+                raise OSError("no model there")
+
+        with pytest.raises(OSError, match="no model there"):
+            bench.session.attach(Wrong(lambda seen: None))
+        assert bench.session.controllers == []
+        assert bench.session.agent is None
+
+    def test_a_function_that_says_nothing_leaves_no_rows(self, bench: Bench) -> None:
+        attached = bench.session.attach(lambda seen: None, blocking=True)
+        bench.loop.advance(5)
+        assert attached.calls == 5
+        assert bench.events("agent_call") == []
 
     def test_an_ended_session_takes_none(self) -> None:
         session = TrainingSession(directory=None)

@@ -127,6 +127,20 @@ def test_a_scheduled_request_comes_at_its_step() -> None:
     assert training.used[1] == [0.2, 0.2, 0.4, 0.4]
 
 
+def test_after_going_back_what_was_scheduled_comes_again() -> None:
+    session = TrainingSession("val_loss", directory=None)
+    session.attach(Planner({"schedule": [{"step": 2, "type": "note", "payload": {"text": "x"}}]}))
+
+    def train(session: Any, ctx: RoundContext) -> None:
+        for step in (1, 2, 3, 1, 2, 3):
+            session.step({"val_loss": 1.0}, step=step)
+
+    session.run_rounds(train, 2)
+    rows = session.journal.requests()
+    assert rows["step"].tolist() == [2, 2]
+    assert rows["status"].tolist() == ["applied"] * 2
+
+
 def test_a_plan_for_an_unknown_knob_is_rejected_with_what_was_meant() -> None:
     session, _, _, _ = rounds({"lrr": 0.3}, count=2)
     [row] = session.journal.requests().to_dict("records")
