@@ -24,7 +24,7 @@ MAX_REFLECTION = 2_000
 def plan_text(ctx: RoundContext, max_chars: int) -> str:
     """Write what a planner needs to know, in at most `max_chars` characters."""
     records = ctx.memory.last()
-    knobs = settable(ctx.knobs)
+    knobs = settable(ctx.knobs)[:MAX_KNOBS]
     while True:
         told = {
             "next_round": ctx.round, "rounds": ctx.max_rounds,

@@ -293,3 +293,23 @@ def test_a_request_that_waits_for_approval_can_be_taken_back() -> None:
         session.step()
     assert handle.result(0).status == "cancelled"
     assert cell["lr"] == 0.1
+
+
+def test_a_request_that_its_entry_knows_to_be_wrong_is_a_rejected_row() -> None:
+    session = Session(directory=None)
+    session.step()
+    asked = Action(type="note", payload={"text": "hi"}, actor="llm")
+    handle = session.door.enter(asked, "python", wrong="the ninth of eight")
+    assert handle.result(0).status == "rejected"
+    assert handle.result(0).reason == "the ninth of eight"
+    assert session.journal.requests()["actor"].tolist() == ["llm"]
+    session.end()
+
+
+def test_a_used_up_budget_is_told_before_anything_is_asked() -> None:
+    policy = Policy().budget("agent", tokens=100, wall_s=60)
+    assert policy.used_up("agent") is None
+    assert "61 of 60 s" in (policy.used_up("agent", 61.0) or "")
+    policy.spend("agent", tokens=100)
+    assert "100 of 100 tokens" in (policy.used_up("agent") or "")
+    assert policy.used_up("rule") is None

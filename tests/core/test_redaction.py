@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from it2nb.core.redaction import is_secret, redacted
+from it2nb.core.redaction import HIDDEN, Secrets, is_secret, redacted
 from it2nb.core.session import Session
 
 SECRET = "sk-very-secret-value"
@@ -63,3 +63,28 @@ def test_a_secret_reaches_its_handler_and_no_row_no_state_no_file(tmp_path: Path
     for file in tmp_path.rglob("*"):
         if file.is_file():
             assert SECRET.encode() not in file.read_bytes()
+
+
+def test_known_secrets_are_hidden_wherever_they_turn_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "from-the-environment")
+    monkeypatch.setenv("SOME_WORDS", "no secret at all")
+    secrets = Secrets.of_environment(SECRET, None, "short")
+    told = secrets.hide(
+        {
+            "text": f"the key is {SECRET}!",
+            SECRET: [f"({SECRET}", "from-the-environment", 7, None],
+            "api_key": "anything",
+            "words": "no secret at all, short",
+        }
+    )
+    assert told == {
+        "text": f"the key is {HIDDEN}!",
+        HIDDEN: [f"({HIDDEN}", HIDDEN, 7, None],
+        "api_key": HIDDEN,
+        "words": "no secret at all, short",
+    }
+    assert SECRET not in repr(secrets)
+
+
+def test_a_secret_that_begins_another_one_leaves_no_rest() -> None:
+    assert Secrets("12345678", "12345678-rest").hide("12345678-rest") == HIDDEN
