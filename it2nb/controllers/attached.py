@@ -133,8 +133,7 @@ class Attached(Thinking):
         self.late = late
         if every != self.every and self.controller.acts:
             self.every = every
-            self._remove()
-            self._remove = self.session.turns.add(every, self._turn, f"controller {self.name}")
+            self.session.turns.retime(self._turn, every)
         done = {"every": self.every, "late": self.late, **redacted(own)}
         self.session.emit("agent_configured", {**self._who(), "options": done})
         self.show()

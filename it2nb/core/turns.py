@@ -71,6 +71,13 @@ class Turns:
         """
         self._replaced[start] = function
 
+    def retime(self, function: Callable[[Any], Any], every: int) -> None:
+        """Give a function its turn every so many steps from now on; its place stays. Any thread."""
+        for turn in self._turns:
+            if turn.function == function:
+                turn.every, turn.due = every, 0
+        self.due = 0
+
     def add_before(self, function: Callable[[ActionHandle], Any]) -> Callable[[], None]:
         """Add a function that sees each request before it is carried out."""
         self._before = [*self._before, function]

@@ -117,6 +117,8 @@ def _status(command: Command, shell: Any) -> Text:
     done = f"step {state.step:,}"
     if state.total_steps:
         done += f" of {state.total_steps:,} ({state.step / state.total_steps:.0%})"
+    if session.max_rounds is not None:
+        done += f" of round {state.round} ({session.max_rounds} rounds)"
     pace = "" if state.steps_per_s is None else f", {state.steps_per_s:,.1f} steps/s"
     lines = [f"{state.run_id}: {state.status}, {done}, {state.elapsed_s:,.1f} s{pace}"]
     if state.error:

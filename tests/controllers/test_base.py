@@ -305,6 +305,22 @@ class TestAttached:
         assert changed == {"temperature": 0.2}
         assert attached.every == 5
 
+    def test_options_that_were_changed_hold_in_later_rounds(self) -> None:
+        steps: list[tuple[int, int]] = []
+        session = TrainingSession("loss", directory=None)
+        session.attach(
+            Native(lambda seen: steps.append((seen.round, seen.step))), every=1, blocking=True
+        )
+
+        def train(session: Any, ctx: Any) -> None:
+            for step in range(1, 7):
+                if (ctx.round, step) == (1, 2):
+                    session.do("configure_agent", options={"every": 3}, name="native")
+                session.step({"loss": 1.0})
+
+        session.run_rounds(train, 3)
+        assert steps == [(1, 1), (1, 2), (1, 3), (1, 6), (2, 3), (2, 6)]
+
     def test_several_are_asked_in_the_order_in_which_they_were_attached(self, bench: Bench) -> None:
         for value in (0.2, 0.3, 0.4):
             bench.session.attach(
