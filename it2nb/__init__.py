@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from it2nb.core.wire import ActionResult as ActionResult
     from it2nb.core.wire import Event as Event
     from it2nb.interactive import make_interactive as make_interactive
+    from it2nb.lightning_callback import LightningCallback as LightningCallback
     from it2nb.notebook.panel import Panel as Panel
     from it2nb.pytorch.autopatch import autopatch as autopatch
     from it2nb.pytorch.autopatch import unpatch as unpatch
@@ -76,6 +77,7 @@ _HOMES = {
     "Knob": "it2nb.core.knobs",
     "LLMAgent": "it2nb.controllers.llm",
     "Memory": "it2nb.core.rounds",
+    "LightningCallback": "it2nb.lightning_callback",
     "NonFinite": "it2nb.core.guards",
     "NonFiniteWeights": "it2nb.core.guards",
     "Observation": "it2nb.controllers.observation",

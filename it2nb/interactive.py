@@ -21,8 +21,9 @@ def make_interactive(target: Any, *, session: Any = None) -> Any:
     ----------
     target : class or instance
         Of Hugging Face's `Trainer` and whatever derives from it (Seq2SeqTrainer, TRL's), of
-        Lightning's `Trainer`, or of a PyTorch `Dataset`. A class gives a subclass, so it works
-        as a decorator too; an instance becomes a steered one in place and is returned.
+        Lightning's `Trainer`, or of a PyTorch `Dataset`; or an `Accelerator`. A class gives a
+        subclass, so it works as a decorator too; an instance becomes a steered one in place and
+        is returned.
     session : TrainingSession or callable, optional
         For an instance; a class takes it when it is called, ``session=``. A callable makes one
         for each training. By default that of the ``%%it2`` cell or of the ``with session.run()``
@@ -44,6 +45,18 @@ def make_interactive(target: Any, *, session: Any = None) -> Any:
         if isinstance(target, type):
             return hf.interactive_class(target, _new_session)
         return hf.interactive_trainer(target, session, _new_session)
+    for package in ("lightning.pytorch", "pytorch_lightning"):
+        if _is_a(target, package, "Trainer"):
+            from it2nb.integrations import lightning
+
+            if isinstance(target, type):
+                return lightning.interactive_class(target, _new_session)
+            return lightning.interactive_trainer(target, session, _new_session)
+    if _is_a(target, "accelerate", "Accelerator") and not isinstance(target, type):
+        from it2nb.integrations import accelerate
+
+        accelerate.steer(target, session, lambda: _new_session("accelerate"))
+        return target
     if _is_a(target, "torch.utils.data", "Dataset"):
         from it2nb.pytorch.datasets import make_interactive_dataset
 

@@ -10,7 +10,7 @@ from it2nb.core.control import RunStatus, StepControl, StopTraining
 from it2nb.core.errors import SessionEnded
 from it2nb.core.faults import guard
 from it2nb.core.guards import Guard, NonFinite
-from it2nb.core.lifetime import runs
+from it2nb.core.lifetime import is_inert, runs
 from it2nb.pytorch.live import adopt
 from it2nb.pytorch.optimizers import add_optimizer_knobs
 from it2nb.pytorch.schedulers import unwrapped
@@ -46,6 +46,11 @@ def session_for(given: Session | NewSession | None, new: NewSession) -> Session:
     if given is None:
         return session_here() or new()
     session: Session = given() if callable(given) else given
+    if is_inert(session):
+        raise SessionEnded(
+            f"run {session.run_id} belongs to the process that launched this one, and can't be "
+            f"steered from here; make the TrainingSession inside of the launched function"
+        )
     if session.is_ended:
         raise SessionEnded(
             f"run {session.run_id} is over ({session.status}), and a run has one end; give this "

@@ -102,6 +102,8 @@ def referents(function: Any) -> Iterator[Any]:
         if id(each) in seen:
             continue
         seen.add(id(each))
+        if isinstance(each, type):
+            continue
         if isinstance(each, types.MethodType):
             waiting += [
                 each.__func__,

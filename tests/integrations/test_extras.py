@@ -9,8 +9,14 @@ import pytest
 
 BLOCKED = """
 import sys
-for name in {blocked!r}:
-    sys.modules[name] = None
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        root = name.partition(".")[0]
+        if root in {blocked!r}:
+            raise ModuleNotFoundError("No module named " + repr(root), name=root)
+
+sys.meta_path.insert(0, Absent())
 try:
     import {module}
 except ImportError as error:
@@ -22,6 +28,8 @@ except ImportError as error:
     "module, library, extra",
     [
         ("it2nb.integrations.hf", "transformers", "hf"),
+        ("it2nb.integrations.lightning", "lightning", "lightning"),
+        ("it2nb.integrations.accelerate", "accelerate", "accelerate"),
     ],
 )
 def test_the_message_names_the_extra_with_and_without_pytorch(
@@ -33,5 +41,5 @@ def test_the_message_names_the_extra_with_and_without_pytorch(
             capture_output=True, text=True, timeout=120,
         )  # fmt: skip
         assert done.stdout.startswith("MissingDependency "), done.stdout + done.stderr
-        assert f"needs '{library}'" in done.stdout
+        assert f"needs '{library}" in done.stdout
         assert f"pip install 'it2nb[{extra}]'" in done.stdout
