@@ -84,8 +84,8 @@ def trainer_of(
     at = At(calls or {})
     options: dict[str, Any] = {"train_dataset": Parity(), **more}
     made = make_interactive(kind)(
-        options.pop("model", None) or tiny_bert(), args or arguments(), session=session,
-        callbacks=[at, *callbacks], **options,
+        model=options.pop("model", None) or tiny_bert(), args=args or arguments(),
+        session=session, callbacks=[at, *callbacks], **options,
     )  # fmt: skip
     made.at = at
     return made
