@@ -74,6 +74,9 @@ class Knob:
         For a knob that something else drives too: ``("rescale", "hold", "release")``.
     get_mode, set_mode : callable, optional
         Read and pick the mode.
+    driven : callable, optional
+        Returns whether something else drives the value now; the view has no mode where nothing
+        does. By default it has one.
     unavailable : callable, optional
         Returns why the knob can't be set now, or None.
     effect : callable, optional
@@ -107,6 +110,7 @@ class Knob:
         modes: Sequence[str] = (),
         get_mode: Callable[[], str | None] | None = None,
         set_mode: Callable[[str], Any] | None = None,
+        driven: Callable[[], bool] | None = None,
         unavailable: Callable[[], str | None] | None = None,
         effect: Callable[[], str | None] | None = None,
     ) -> None:
@@ -130,6 +134,7 @@ class Knob:
         self.modes = tuple(modes)
         self.get_mode = get_mode
         self.set_mode = set_mode
+        self.driven = driven
         self.unavailable = unavailable
         self.effect = effect
         self.last: ActionResult | None = None
@@ -351,7 +356,8 @@ class Knob:
         with guard(f"get of {self.name}") as fault:
             value = self.value
             reason = self.reason_unavailable()
-            mode = self.get_mode() if self.get_mode else None
+            if self.get_mode is not None and (self.driven is None or self.driven()):
+                mode = self.get_mode()
             if self.members is not None:
                 members = [Member(name=n, value=v) for n, v in self.members().items()]
         if fault:

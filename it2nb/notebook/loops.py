@@ -82,7 +82,9 @@ class LoopProbe:
 class Level:
     """One loop under way: turns done, its length where it is known."""
 
-    __slots__ = ("_turns", "done", "in_turn", "key", "length", "outermost", "steps_before")
+    __slots__ = (
+        "_turns", "done", "in_turn", "key", "length", "outermost", "steps_before", "taken"
+    )  # fmt: skip
 
     def __init__(
         self, length: int | None, outermost: bool, steps: int, key: int, turns: Any
@@ -93,6 +95,8 @@ class Level:
         self.done = 0
         self.in_turn = False
         self.steps_before = steps
+        #: Steps that were taken in it; a step back takes none of them away.
+        self.taken = 0
         self._turns = None if turns is None else weakref.ref(turns)
 
     @property
@@ -131,10 +135,12 @@ class Loops:
         self._on_total = on_total
         self._one_step_a_turn = one_step_a_turn
         self._total: int | None = None
+        self._seen = 0
 
     def open(self, rank: Rank, length: int | None, key: int = -1, turns: Any = None) -> Level:
         """A loop begins."""
         self.stack = [] if rank == "outer" else [each for each in self.stack if each.lives]
+        self._count()
         outermost = rank == "outer" or (rank == "maybe" and not self.stack)
         level = Level(length, outermost, self._steps(), key, turns)
         self.stack.append(level)
@@ -157,8 +163,7 @@ class Loops:
         level.done += 1
         if level.outermost:
             self._on_turn(level)
-        if not self._one_step_a_turn:
-            self._estimate(level)
+        self._estimate(level)
 
     def while_turn(self, rank: Rank, key: int) -> None:
         """A ``while`` is about to look at its condition."""
@@ -181,23 +186,33 @@ class Loops:
         if self.stack and self.stack[-1] is level:
             self.stack.pop()
 
+    def _count(self) -> int:
+        """Count the steps since the last look; returns how many the run has done."""
+        now = self._steps()
+        if now != self._seen:
+            for level in self.stack:
+                level.taken += max(0, now - self._seen)
+            self._seen = now
+        return now
+
     def _estimate(self, level: Level) -> None:
-        """Work out the length of the run from how far the loops are and the steps so far."""
+        """Work out the length of the run: the steps so far, and the turns that are to come."""
+        now = self._count()
         outer = self.stack[0]
         if outer.length is None or not outer.outermost:
             return
+        left = max(0, outer.length - outer.done)
         if level is outer:
             # Whole turns are the best measure: they hold every inner loop.
-            steps = self._steps() - outer.steps_before
-            if steps:
-                self._tell(outer.steps_before + round(steps / outer.done * outer.length))
+            if self._one_step_a_turn or outer.taken:
+                a_turn = 1 if self._one_step_a_turn else outer.taken / outer.done
+                self._tell(now + round(a_turn * left))
             return
-        if outer.done or len(self.stack) != 2 or level.length is None:
+        if self._one_step_a_turn or outer.done or len(self.stack) != 2 or level.length is None:
             return
-        steps = self._steps() - outer.steps_before
-        if steps and steps == self._steps() - level.steps_before:
-            a_turn = steps / level.done * level.length
-            self._tell(outer.steps_before + round(a_turn * outer.length))
+        if outer.taken and outer.taken == level.taken:
+            a_turn = outer.taken / level.done * level.length
+            self._tell(now + round(a_turn * left - outer.taken))
 
     def _tell(self, total: int) -> None:
         if total != self._total:

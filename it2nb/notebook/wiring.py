@@ -298,6 +298,8 @@ def _freeze(knob: Any) -> None:
     knob.set = _over
     knob.members = None if members is None else lambda: members
     knob.get_mode = None if knob.get_mode is None else lambda: mode
+    driven = knob.driven is None or knob.driven()
+    knob.driven = lambda: driven
     knob.set_mode = None if knob.set_mode is None else _over
     knob.unavailable = lambda: "the run is over"
 

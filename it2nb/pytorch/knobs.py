@@ -86,6 +86,7 @@ def _knob(
         members=members,
         modes=rule.modes,
         get_mode=(lambda: setting.mode(here())) if rule.modes else None,
+        driven=lambda: _has_driver(setting, here()),
         set_mode=(lambda mode: setting.pick(mode, which or None)) if rule.modes else None,
         unavailable=lambda: _unavailable(steered, setting),
     )
@@ -103,6 +104,14 @@ def _unavailable(steered: SteeredOptimizer, setting: Setting) -> str | None:
             f"make the optimizer with {setting.cell.name}=torch.tensor(...) and capturable=True"
         )
     return None
+
+
+def _has_driver(setting: Setting, at: int) -> bool:
+    """Whether something else is known to drive the value, or a mode was picked against it."""
+    slot = setting.slots.get(at)
+    if slot is not None and (slot.mode != "rescale" or slot.loop or slot.factor != 1.0):
+        return True
+    return bool(setting.drivers.driving(setting.cell))
 
 
 def _named(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:

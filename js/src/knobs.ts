@@ -182,6 +182,8 @@ class KnobRow {
       select.dataset.modes = known;
       select.replaceChildren(...view.modes.map((mode) => h("option", { value: mode, text: mode })));
     }
+    // A mode says how the value goes with what else drives it: without a driver there is none.
+    show(select, view.mode !== null);
     if (document.activeElement !== select || this.#ask === null) select.value = view.mode ?? "";
     select.disabled = over || !view.enabled;
     setAttribute(select, "title", MODES[view.mode ?? ""] ?? "who drives this value");

@@ -180,6 +180,16 @@ def test_steps_of_a_run_are_worked_out_from_the_first_turns() -> None:
     assert accumulated.totals[-1] == 20
 
 
+def test_a_run_that_goes_back_ends_as_much_earlier() -> None:
+    back = "    if i == 250: run.steps -= 10"
+    by_optimizer = Ran(f"for i in range(300):\n    run.step()\n{back}", one_step_a_turn=False)
+    assert by_optimizer.steps == by_optimizer.totals[-1] == 290
+    assert set(by_optimizer.totals) == {300, 290}
+    by_turn = Ran(f"for i in range(300):\n    pass\n{back}")
+    assert by_turn.steps == by_turn.totals[-1] == 290
+    assert set(by_turn.totals) == {300, 290}
+
+
 def test_a_validation_loop_does_not_mislead_the_estimate() -> None:
     ran = Ran(
         "for epoch in range(10):\n"

@@ -780,3 +780,25 @@ def test_a_batch_in_which_one_knob_is_refused_is_rejected_and_changes_nothing() 
     assert "group 1 would get" in str(result.reason)
     assert [group["lr"] for group in optimizer.param_groups] == [0.001, 0.5]
     assert [group["weight_decay"] for group in optimizer.param_groups] == [0, 0]
+
+
+def test_a_mode_is_shown_only_where_something_drives_the_knob() -> None:
+    def modes(session: Session) -> dict[str, str | None]:
+        return {each.name: each.mode for each in session.knobs.views() if each.modes}
+
+    sgd = make("SGD", lr=0.1, momentum=0.9, weight_decay=0.01)
+    session = Session(directory=None)
+    session.bind(optimizers=[sgd])
+    add_optimizer_knobs(session, sgd)
+    assert set(modes(session).values()) == {None}
+    schedule = lrs.StepLR(sgd, 10)
+    session.bound.schedulers.append(schedule)
+    driven = modes(session)
+    assert driven.pop("lr") == "rescale"
+    assert set(driven.values()) <= {None}
+    # A mode that was picked holds against whoever comes.
+    session.start()
+    session.submit({"type": "set_mode", "payload": {"name": "weight_decay", "mode": "hold"}})
+    session.pump()
+    assert modes(session)["weight_decay"] == "hold"
+    session.end()
