@@ -2,6 +2,7 @@
 
 import { h, setAttribute, setText, show } from "./dom";
 import { parseNumber, valueText } from "./numbers";
+import { type Place, WORDS } from "./place";
 import type { Ask, Store } from "./store";
 import type { ActionSchema, Json } from "./wire";
 import { actionSaid, QUIET_MS } from "./words";
@@ -77,7 +78,7 @@ export class Actions {
       const turn = action === "resume" ? paused : action !== "pause" || !paused;
       show(button, turn && schema !== undefined);
       if (schema === undefined) continue;
-      const why = !store.connected ? "the kernel is gone" : schema.enabled ? null : schema.reason;
+      const why = !store.connected ? WORDS[store.place].off : schema.enabled ? null : schema.reason;
       const off = !store.connected || !schema.enabled || ask !== undefined;
       // Not `disabled`: a button that says why it is off has to be reachable by keyboard.
       setAttribute(button, "aria-disabled", off ? "true" : null);
@@ -121,7 +122,11 @@ export class Actions {
       (each) => each.name === null && now - each.sentAt > QUIET_MS,
     );
     const said =
-      ask !== undefined ? waits(ask) : store.said === null ? null : actionSaid(store.said);
+      ask !== undefined
+        ? waits(ask, store.place)
+        : store.said === null
+          ? null
+          : actionSaid(store.said);
     setText(this.said, said?.text ?? "");
     setAttribute(this.said, "data-tone", said?.tone ?? null);
     show(this.said, said !== null);
@@ -255,11 +260,11 @@ const DANGER: { [action: string]: string } = {
   reset_module: "Its weights are drawn anew.",
 };
 
-function waits(ask: Ask): { tone: "wait"; text: string } {
+function waits(ask: Ask, place: Place): { tone: "wait"; text: string } {
   const action = ask.type.replaceAll("_", " ");
   return {
     tone: "wait",
-    text: `${action}: ${ask.received ? "waits for the next step" : "queued until the cell ends"}`,
+    text: `${action}: ${ask.received ? "waits for the next step" : WORDS[place].queuedShort}`,
   };
 }
 

@@ -1,22 +1,18 @@
 /** The curves: a plot for each watched metric, with a line where a change came into force. */
 
-import type { ChartDiv, Plotly } from "./chart";
+import type { Plotly } from "./chart";
 import { h, setAttribute, setText, show } from "./dom";
-import { type Figure, figureOf, type Look, readColors, strokesOf } from "./figure";
-import { latestText } from "./numbers";
+import type { Look } from "./figure";
+import { Plot } from "./plot";
 import { type Line, lineOf, type Series } from "./series";
 import type { Store } from "./store";
-import { fits, MARGIN, pathOf } from "./strokes";
-import type { Curve, Latest, WindowAsk } from "./wire";
+import type { Curve, WindowAsk } from "./wire";
 
 /** Share of the page's main thread that drawing may take. */
 const SHARE = 0.05;
 /** What may be spent at once after a rest. */
 const SAVED_MS = 150;
 const MOST_DEBT_MS = 100;
-/** Between two drawings of a plot by Plotly because its curve has grown, as a multiple of one. */
-const REST = 50;
-const LONGEST_REST_MS = 3_000;
 /** Between two rounds. */
 const ROUND_MS = 180;
 const POINTS = 2_000;
@@ -27,6 +23,8 @@ export interface Hands {
   window(ask: Omit<WindowAsk, "v" | "kind" | "client" | "ask">): number;
   select(seq: number | null): void;
   chart(): Promise<Plotly>;
+  /** Said while the chart library is waited for. */
+  late: string;
 }
 
 export class Curves {
@@ -197,7 +195,7 @@ export class Curves {
 
   #loadChart(): void {
     const late = setTimeout(() => {
-      this.#noteText = "Waiting for the kernel: the chart library comes when the cell ends.";
+      this.#noteText = this.hands.late;
       this.#updateNote();
     }, 2_000);
     this.hands.chart().then(
@@ -348,136 +346,4 @@ export class Curves {
 
 function chip(text: string, hint: string): HTMLButtonElement {
   return h("button", { type: "button", class: "it2-chip", text, title: hint });
-}
-
-interface PlotHands {
-  zoom(range: [number, number] | null): void;
-  select(seq: number | null): void;
-  redraw(plot: Plot): void;
-}
-
-class Plot {
-  readonly element: HTMLElement;
-  /** Finer points of a zoomed stretch; null shows the whole. */
-  zoomed: Line[] | null = null;
-  colors: ReturnType<typeof readColors> | null = null;
-  #div: ChartDiv = h("div", { class: "it2-plot-area" });
-  #value = h("span", { class: "it2-mono it2-latest" });
-  #wired = false;
-  #width = 0;
-  #figure: Figure | null = null;
-  #points = 0;
-  #restMs = 0;
-  #restUntil = 0;
-
-  constructor(
-    private readonly name: string,
-    private readonly hands: PlotHands,
-  ) {
-    const head = h(
-      "figcaption",
-      { class: "it2-plot-head" },
-      h("span", { text: name }),
-      this.#value,
-    );
-    this.#div.setAttribute("role", "img");
-    this.element = h("figure", { class: "it2-plot" }, head, this.#div);
-    this.element.dataset.metric = name;
-  }
-
-  latest(latest: Latest | undefined): void {
-    setText(this.#value, latestText(latest));
-    setAttribute(this.#value, "data-odd", latest?.nonfinite ?? null);
-    const step = latest === undefined ? "" : ` at step ${latest.step}`;
-    setAttribute(this.#div, "aria-label", `Curve of ${this.name}, ${latestText(latest)}${step}`);
-  }
-
-  /** Whether Plotly has drawn it yet. */
-  get drawn(): boolean {
-    return this.#wired;
-  }
-
-  /** Have Plotly draw it all the next time. */
-  invalidate(): void {
-    this.#figure = null;
-  }
-
-  draw(plotly: Plotly, series: Series, store: Store, look: Look): void {
-    this.colors ??= readColors(this.#div);
-    const lines = this.zoomed ?? series.lines(this.name);
-    if (this.#stroke(lines, store, look)) return;
-    const width = this.#div.clientWidth;
-    this.#figure = figureOf(lines, store, look, this.colors, width, this.#restMs);
-    const { data, layout, config } = this.#figure;
-    this.#points = lines.reduce((sum, line) => sum + line.steps.length, 0);
-    const began = performance.now();
-    plotly.react(this.#div, data, layout, config);
-    const now = performance.now();
-    this.#restMs = Math.min(LONGEST_REST_MS, REST * (now - began));
-    this.#restUntil = now + this.#restMs;
-    if (!this.#wired) this.#wire();
-  }
-
-  /** Let the lines grow inside of the axes that are there; false where that can't be. */
-  #stroke(lines: readonly Line[], store: Store, look: Look): boolean {
-    const figure = this.#figure;
-    // What the pointer reads is Plotly's own copy of the numbers: under it, all is drawn.
-    if (figure === null || this.colors === null || this.#div.matches(":hover")) return false;
-    const traces = strokesOf(lines, store, look, this.colors);
-    const points = lines.reduce((sum, line) => sum + line.steps.length, 0);
-    const added = points - this.#points;
-    // Fewer than before: the line was thinned, or replaced by a snapshot.
-    const from = added >= 0 ? added + 2 : points;
-    if (traces.length !== figure.strokes) return false;
-    // A curve that leaves its axes is cut off there for a moment, rather than drawn too often.
-    const rests = performance.now() < this.#restUntil;
-    if (!rests && !fits(traces, figure.frame, from)) return false;
-    // The marks have a layer of their own, over the second y axis.
-    const layers = [...this.#div.querySelectorAll(".scatterlayer")];
-    const groups = layers.find((each) => each.closest(".xy2") === null)?.children ?? [];
-    const width = this.#div.clientWidth - MARGIN.l - MARGIN.r;
-    const height = this.#div.clientHeight - MARGIN.t - MARGIN.b;
-    const paths = traces.map((_, at) => [...(groups[at]?.querySelectorAll("path.js-line") ?? [])]);
-    if (paths.some((each) => each.length === 0)) return false;
-    traces.forEach((trace, at) => {
-      const [path, ...others] = paths[at] as [Element, ...Element[]];
-      path.setAttribute("d", pathOf(trace, figure.frame, width, height));
-      // Where a line has holes Plotly has a path for each stretch; ours holds them all.
-      for (const other of others) other.setAttribute("d", "M0,0");
-    });
-    this.#points = points;
-    return true;
-  }
-
-  #wire(): void {
-    this.#wired = true;
-    this.#div.on?.("plotly_relayout", (event) => {
-      const [lo, hi] = [event["xaxis.range[0]"], event["xaxis.range[1]"]];
-      if (typeof lo === "number" && typeof hi === "number") this.hands.zoom([lo, hi]);
-      else if (event["xaxis.autorange"] === true) this.hands.zoom(null);
-    });
-    this.#div.on?.("plotly_doubleclick", () => this.hands.zoom(null));
-    this.#div.on?.("plotly_click", (event) => {
-      const codes = event.points?.map((point) => point.customdata) ?? [];
-      const seq = codes.find((each) => typeof each === "number");
-      if (typeof seq === "number") this.hands.select(seq);
-    });
-    this.#div.on?.("plotly_clickannotation", (event) => {
-      const seq = Number(event.annotation?.name);
-      if (Number.isFinite(seq)) this.hands.select(seq);
-    });
-    this.#div.addEventListener("pointerenter", () => this.hands.redraw(this));
-  }
-
-  resize(): void {
-    const width = this.#div.clientWidth;
-    if (!this.#wired || width === 0 || width === this.#width) return;
-    this.#width = width;
-    this.hands.redraw(this);
-  }
-
-  close(plotly: Plotly | null): void {
-    if (this.#wired) plotly?.purge(this.#div);
-    this.element.remove();
-  }
 }

@@ -10,6 +10,7 @@ import { h, setAttribute } from "./dom";
 import { JournalView } from "./journal";
 import { Knobs } from "./knobs";
 import { OutputView } from "./output";
+import { type Place, WORDS } from "./place";
 import type { Model, Port } from "./port";
 import { Rules } from "./rules";
 import { Series } from "./series";
@@ -23,6 +24,7 @@ export interface Start {
   client: string;
   chart(): Promise<unknown>;
   control: Promise<Model>;
+  place?: Place;
 }
 
 export interface PanelModule {
@@ -51,9 +53,9 @@ export class Session {
     if (event.persisted && this.#views.size > 0) this.channel.hello();
   };
 
-  constructor({ port, client, chart, control }: Start) {
+  constructor({ port, client, chart, control, place = "notebook" }: Start) {
     this.#chart = chart;
-    this.channel = new Channel(port, client, EMPTY, (message, data) =>
+    this.channel = new Channel(port, client, { ...EMPTY, place }, (message, data) =>
       this.#receive(message, data),
     );
     control.then(
@@ -149,9 +151,6 @@ export class Session {
 }
 
 const LATE_MS = 2_000;
-const LATE =
-  "Waiting for the kernel. When a cell is running, the panel comes when it ends; where no kernel " +
-  "is connected, the picture below shows the last state.";
 
 /**
  * Keys pressed in here are ours, not the notebook's. JupyterLab looks for it on the focused
@@ -173,10 +172,12 @@ class View {
   #approvals: Approvals;
   #agents: Agents;
   #live = false;
+  #place: Place;
   #last: Store | null = null;
 
   constructor(session: Session, parent: HTMLElement, signal: AbortSignal) {
     const { channel } = session;
+    this.#place = channel.store.place;
     addStyles(parent);
     this.#status = new Status((fault) => channel.dispatch({ kind: "dismissed", fault }));
     this.#actions = new Actions((type, payload) => channel.submit(type, payload), signal);
@@ -196,6 +197,7 @@ class View {
         window: (ask) => channel.window(ask),
         select,
         chart: () => session.chart(),
+        late: WORDS[this.#place].chart,
       },
       signal,
     );
@@ -260,7 +262,7 @@ class View {
         "aria-label": "Run",
         [SUPPRESS]: "true",
       },
-      h("div", { class: "it2-loading", role: "status", text: "Waiting for the kernel…" }),
+      h("div", { class: "it2-loading", role: "status", text: WORDS[this.#place].waiting }),
       head,
       this.#status.progress,
       this.#actions.drawer,
@@ -278,7 +280,7 @@ class View {
   #sayWhenLate(signal: AbortSignal): void {
     const late = setTimeout(() => {
       const loading = this.#root.querySelector(".it2-loading");
-      if (loading !== null) loading.textContent = LATE;
+      if (loading !== null) loading.textContent = WORDS[this.#place].late;
     }, LATE_MS);
     signal.addEventListener("abort", () => clearTimeout(late), { once: true });
   }

@@ -37,6 +37,7 @@ async function start(): Promise<void> {
     client: crypto.getRandomValues(new Uint32Array(4)).join("-"),
     chart: () => load(__CHART__),
     control: Promise.resolve(socket.model),
+    place: "page",
   });
   socket.onOpen = () => session.channel.hello();
   session.show(element, new AbortController().signal);

@@ -2,6 +2,7 @@
 
 import { h, setAttribute, setText, show } from "./dom";
 import { clock, grouped, rate } from "./numbers";
+import { WORDS } from "./place";
 import { isOver, type Store } from "./store";
 import { magicFor, pythonFor, QUIET_MS } from "./words";
 
@@ -116,6 +117,7 @@ export interface Notice {
 export function noticesOf(store: Store, now: number): Notice[] {
   const notices: Notice[] = [];
   const { head } = store;
+  const words = WORDS[store.place];
   if (head.error !== null) {
     const line = head.error_line === null ? "" : ` (line ${head.error_line})`;
     notices.push({ tone: "no", text: `${head.error}${line}` });
@@ -123,12 +125,12 @@ export function noticesOf(store: Store, now: number): Notice[] {
   if (!store.connected) {
     notices.push({
       tone: "no",
-      text: "The kernel is gone: what you see is the last state. Run the cell again.",
+      text: words.gone,
     });
   } else if (store.heartbeatS !== null && !isOver(store)) {
     const silent = (now - store.heardAt) / 1_000;
     if (silent > MISSED_BEATS * store.heartbeatS) {
-      notices.push({ tone: "no", text: `No word from the kernel for ${clock(silent)}.` });
+      notices.push({ tone: "no", text: words.silent(clock(silent)) });
     }
   }
   const stuck = Object.values(store.asks).filter(
@@ -138,9 +140,7 @@ export function noticesOf(store: Store, now: number): Notice[] {
   if (newest !== undefined && store.connected) {
     notices.push({
       tone: "wait",
-      text:
-        `${stuck.length === 1 ? "A request is" : `${stuck.length} requests are`} queued until the ` +
-        "cell ends: this kernel takes no messages while a cell runs. From a thread or the next cell:",
+      text: words.queued(stuck.length),
       code: `${pythonFor(store.variable, newest)}   ${magicFor(newest)}`,
     });
   }

@@ -1,5 +1,6 @@
 /** What a page knows of a run: a pure reducer over messages, own requests and time. */
 
+import type { Place } from "./place";
 import type {
   ActionSchema,
   AgentView,
@@ -35,6 +36,7 @@ export interface Ask {
 }
 
 export interface Store {
+  place: Place;
   /** Whether everything up to `n` is here; false asks for a snapshot. */
   synced: boolean;
   n: number;
@@ -81,6 +83,7 @@ export type Happening =
   | { kind: "dismissed"; fault: string };
 
 export const EMPTY: Store = {
+  place: "notebook",
   synced: false,
   n: -1,
   runId: "",

@@ -1,6 +1,7 @@
 /** The sentences of the panel: what became of a request, in few words. */
 
 import { brief, exact, grouped, valueText } from "./numbers";
+import { type Place, WORDS } from "./place";
 import type { Ask } from "./store";
 import type { Json, KnobView, LastRequest, Row } from "./wire";
 
@@ -16,20 +17,21 @@ export interface Said {
 /** A request that the kernel did not confirm for this long waits for a busy cell. */
 export const QUIET_MS = 1_000;
 
-export function knobSaid(
-  view: KnobView,
-  ask: Ask | null,
-  context: { now: number; variable: string; status: string },
-): Said | null {
+export function knobSaid(view: KnobView, ask: Ask | null, context: Context): Said | null {
   if (ask !== null) return askSaid(ask, context);
   return view.last === null ? null : lastSaid(view, view.last);
 }
 
-function askSaid(ask: Ask, context: { now: number; variable: string; status: string }): Said {
+interface Context {
+  now: number;
+  place: Place;
+}
+
+function askSaid(ask: Ask, context: Context): Said {
   const asked = `asked ${valueText(ask.requested)}`;
   if (ask.received) return { tone: "wait", text: `${asked}, waits for the next step` };
   if (context.now - ask.sentAt < QUIET_MS) return { tone: "wait", text: asked };
-  return { tone: "wait", text: `${asked}, queued until the cell ends` };
+  return { tone: "wait", text: `${asked}, ${WORDS[context.place].queuedShort}` };
 }
 
 function lastSaid(view: KnobView, last: LastRequest): Said {

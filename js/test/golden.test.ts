@@ -35,8 +35,7 @@ test("each result is told in a line", () => {
   const said = (name: string) => {
     const view = store.knobs[name];
     if (view === undefined) throw new Error(name);
-    return knobSaid(view, askFor(store, name), { now: 0, variable: "session", status: "running" })
-      ?.text;
+    return knobSaid(view, askFor(store, name), { now: 0, place: "notebook" })?.text;
   };
   expect(said("lr")).toBe("asked 2e-5, applied 2e-5, from step 1,213");
   expect(said("weight_decay")).toBe("magic asked 2, applied 1 (max), from step 640");
@@ -60,7 +59,7 @@ test("a reason does not repeat the asked value", () => {
   const view = snapshot.state.knobs.find((each) => each.name === "clip");
   if (view?.last == null) throw new Error("the golden file has changed");
   const last = { ...view.last, reason: "'abc' is not a number" };
-  const context = { now: 0, variable: "session", status: "running" };
+  const context = { now: 0, place: "notebook" as const };
   expect(knobSaid({ ...view, last }, null, context)?.text).toBe(
     'asked "abc", rejected: not a number; still 1',
   );

@@ -291,3 +291,13 @@ test("a request that the kernel does not confirm is said to be queued", () => {
   knobs.update(store, 1_500);
   expect(said("clip")).toBe("asked 2, queued until the cell ends");
 });
+
+test("a mode is shown only where something drives the knob", () => {
+  const select = () => row("lr").querySelector<HTMLSelectElement>("select.it2-mode");
+  expect(select()?.hidden).toBe(false);
+  const lr = { ...(store.knobs.lr as KnobView), mode: null };
+  knobs.update({ ...store, knobs: { ...store.knobs, lr } }, 0);
+  expect(select()?.hidden).toBe(true);
+  knobs.update(store, 0);
+  expect([select()?.hidden, select()?.value]).toEqual([false, "rescale"]);
+});

@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import golden from "../../tests/golden/panel.json";
 import { Channel, type Clock } from "../src/channel";
 import type { Port } from "../src/port";
+import { noticesOf } from "../src/status";
 import { askFor, EMPTY, isOver, mergeOutput, mergeRows, reduce, type Store } from "../src/store";
 import type { Batch, PanelMessage, PanelRequest, Row, Snapshot } from "../src/wire";
 
@@ -211,4 +212,24 @@ test("a request carries what was seen, and an id of its own", () => {
     },
   });
   expect(JSON.stringify(first)).toContain('"value":0.0000025');
+});
+
+// ------------------------------------------------------------------------------- words
+
+test("what is said when nobody answers depends on where the panel stands", () => {
+  const text = (place: Store["place"], part: Partial<Store>) =>
+    noticesOf({ ...fold(EMPTY, snapshot), faults: [], ...part, place }, 20_000)
+      .map((notice) => notice.text)
+      .join(" ");
+  const ask = { id: "x", type: "pause", name: null, requested: null, sentAt: 0, received: false };
+  const cases: [Partial<Store>, string, string][] = [
+    [{ connected: false }, "The kernel is gone", "connects again by itself"],
+    [{ heardAt: 0 }, "No word from the kernel", "No word from the run's server"],
+    [{ heardAt: 20_000, asks: { x: ask } }, "until the cell ends", "not confirmed"],
+  ];
+  for (const [part, notebook, page] of cases) {
+    expect(text("notebook", part)).toContain(notebook);
+    expect(text("page", part)).toContain(page);
+    expect(text("page", part)).not.toMatch(/cell|kernel/i);
+  }
 });
