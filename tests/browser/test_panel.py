@@ -343,31 +343,3 @@ def test_the_picture_is_there_without_a_kernel_and_hidden_beside_a_live_panel(
     reopened = page.locator(".jp-Cell .jp-RenderedImage img")
     expect(reopened).to_be_visible()
     assert page.evaluate("(img) => img.naturalWidth", reopened.element_handle()) > 1000
-
-
-def test_views_that_come_and_go_leave_nothing_behind(open_notebook: OpenWith) -> None:
-    # C76
-    show = "from IPython.display import clear_output\nclear_output(); display(panel)"
-    book = open_notebook([RUN, show])
-    book.run(0)
-    session = book.context.new_cdp_session(book.page)
-    session.send("Performance.enable")
-
-    def counted() -> dict[str, float]:
-        session.send("HeapProfiler.collectGarbage")
-        metrics = session.send("Performance.getMetrics")["metrics"]
-        return {each["name"]: each["value"] for each in metrics}
-
-    def cycle(times: int) -> None:
-        for _ in range(times):
-            book.run(1)
-            Steered.under(book, 1)
-
-    cycle(5)
-    before = counted()
-    cycle(20)
-    after = counted()
-    # JupyterLab's own listeners come and go by some hundred; one view alone has dozens.
-    assert after["JSEventListeners"] <= before["JSEventListeners"] + 500
-    assert after["JSHeapUsedSize"] < before["JSHeapUsedSize"] + 30e6
-    assert book.page.locator("section.it2").count() == 1
