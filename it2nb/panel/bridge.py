@@ -58,6 +58,8 @@ class Bridge:
         Called with the run's status on the sender's thread, at each turn.
     source : str
         The entry through which requests come: the panel, or the page over HTTP.
+    clock : object with time() and monotonic()
+        Seconds. For tests.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class Bridge:
         heartbeat_s: float | None = 5.0,
         also: Callable[[str], float | None] | None = None,
         source: str = "panel",
+        clock: Any = time,
     ) -> None:
         self._session = session
+        self._clock = clock
         self._source = source
         self._send = send
         self._heartbeat_s = heartbeat_s
@@ -125,7 +129,7 @@ class Bridge:
     # --------------------------------------------------------------------------- sender thread
 
     def _turn(self) -> float | None:
-        now = time.monotonic()
+        now = self._clock.monotonic()
         self._take()
         while self._mail:
             with guard("answer to the panel", self.report):
@@ -135,7 +139,7 @@ class Bridge:
         ended = self._session.status in ENDED
         self._tell(now, ended)
         also_s = None if self._also is None else self._also(self._session.status)
-        return self._pause(time.monotonic(), ended, also_s)
+        return self._pause(self._clock.monotonic(), ended, also_s)
 
     def _take(self) -> None:
         events, gap = self._rows.drain()
@@ -148,7 +152,7 @@ class Bridge:
                 self._feed.received(handle.id)
             elif self._session.status in ENDED or handle.result(0).step is None:
                 # After the end, or never sent to a run elsewhere: no row tells of it.
-                self._feed.unrecorded(row_without_journal(handle.result(0), time.time()))
+                self._feed.unrecorded(row_without_journal(handle.result(0), self._clock.time()))
 
     def _answer(self, request: FromPanel, now: float) -> None:
         name = request.client
@@ -231,7 +235,7 @@ class Bridge:
     def _out(self, message: ToPanel, buffers: list[bytes]) -> None:
         # By way of JSON text: what is no finite number becomes null there, and only there.
         self._send(orjson.loads(message.model_dump_json()), buffers)
-        self._sent_at = time.monotonic()
+        self._sent_at = self._clock.monotonic()
 
     def close(self) -> None:
         """End the sender and the subscription. Any thread but the sender's."""

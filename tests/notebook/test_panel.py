@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -223,7 +224,8 @@ def test_a_new_run_under_the_same_cell_closes_the_panel_of_the_last(begun: Kerne
 
 
 def test_messages_from_many_threads_leave_the_kernel_alive(kernel: Kernel, tmp_path: Path) -> None:
-    # C71: publishing goes through one sender.
+    # C71: publishing goes through one sender. `make soak`: 20,000 requests, and as many lines.
+    each = 5_000 if os.environ.get("IT2NB_SOAK") else 500
     kernel.run(BEGIN)
     shown = Panelled(kernel, "run = Run(10**9); panel = Panel(run.session); display(panel)")
     shown.greet()
@@ -231,7 +233,7 @@ def test_messages_from_many_threads_leave_the_kernel_alive(kernel: Kernel, tmp_p
         "request = lambda i: {'v': 2, 'kind': 'submit', 'client': 'x', 'action': {'type': 'note',"
         " 'payload': {'text': str(i), 'level': 'info'}}}\n"
         "def many(k):\n"
-        "    for i in range(500):\n"
+        f"    for i in range({each}):\n"
         "        panel._bridge.receive(request(i)); print(k, i)\n"
         "threads = [threading.Thread(target=many, args=(k,)) for k in range(4)]\n"
         "for each in threads: each.start()\n"
