@@ -22,6 +22,7 @@ from it2nb.core.journal import Journal
 from it2nb.core.metrics import MetricStore
 from it2nb.core.opened import open as open_journal
 from it2nb.core.wire import Event
+from tests.conftest import dtypes_here
 
 LIMIT_S = 30.0
 FILE = Path("it2runs/r/journal.jsonl")
@@ -294,11 +295,11 @@ def test_packs_hold_the_same_events_whatever_stretch_is_asked_for(mixed: Journal
 def test_the_frame_has_every_event_with_fixed_dtypes(mixed: Journal) -> None:
     submit(mixed)
     frame = mixed.frame()
-    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == {
+    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == dtypes_here({
         "seq": "int64", "ts": "datetime64[ns, UTC]", "t": "float64", "step": "int64",
         "branch_id": "int64", "round": "int64", "type": "str", "source": "str",
         "action_id": "str", "name": "str", "payload": "object",
-    }  # fmt: skip
+    })  # fmt: skip
     events = mixed.since()
     assert frame["seq"].tolist() == list(range(len(events)))
     for column in ("type", "payload", "step", "t"):
@@ -348,12 +349,12 @@ def test_a_request_stands_beside_its_result(journal: Journal, clock: Clock) -> N
         step=9, source="python", action_id="a4",
     )  # fmt: skip
     frame = journal.requests()
-    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == {
+    assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == dtypes_here({
         "action_id": "str", "type": "str", "name": "str", "source": "str", "actor": "str",
         "requested": "object", "before": "object", "after": "object", "status": "str",
         "reason": "str", "step": "int64", "branch_id": "int64", "round": "int64",
         "submitted_at": "datetime64[ns, UTC]", "wait_s": "float64",
-    }  # fmt: skip
+    })  # fmt: skip
     first = frame.iloc[0]
     assert first[["type", "name", "source", "actor", "status", "reason"]].tolist() == [
         "set_knob", "lr", "panel", "human:anna", "clamped", "the bound is 0.5",
