@@ -13,9 +13,12 @@ from it2nb._version import __version__
 
 if TYPE_CHECKING:
     from it2nb.attached import attach as attach
+    from it2nb.contest import arena as arena
     from it2nb.controllers.base import Controller as Controller
     from it2nb.controllers.llm import LLMAgent as LLMAgent
     from it2nb.controllers.observation import Observation as Observation
+    from it2nb.controllers.optuna import OptunaController as OptunaController
+    from it2nb.controllers.pbt import Population as Population
     from it2nb.controllers.rules import at as at
     from it2nb.controllers.rules import every as every
     from it2nb.controllers.rules import rule as rule
@@ -80,10 +83,12 @@ _HOMES = {
     "LightningCallback": "it2nb.lightning_callback",
     "NonFinite": "it2nb.core.guards",
     "NonFiniteWeights": "it2nb.core.guards",
+    "OptunaController": "it2nb.controllers.optuna",
     "Observation": "it2nb.controllers.observation",
     "Panel": "it2nb.notebook.panel",
     "Plan": "it2nb.core.rounds",
     "Plateau": "it2nb.core.guards",
+    "Population": "it2nb.controllers.pbt",
     "Policy": "it2nb.core.policy",
     "Rejected": "it2nb.core.errors",
     "RoundContext": "it2nb.core.rounds",
@@ -94,6 +99,7 @@ _HOMES = {
     "StopTraining": "it2nb.core.control",
     "TrainingSession": "it2nb.session",
     "ValidationLoss": "it2nb.core.goals",
+    "arena": "it2nb.contest",
     "Workflow": "it2nb.workflows.base",
     "autopatch": "it2nb.pytorch.autopatch",
     "at": "it2nb.controllers.rules",

@@ -40,9 +40,13 @@ class Digits(LoopWorkflow):
         minutes = {"ci": 0.05, "laptop": 0.3, "paper": 3.0}[self.scale]
         return Requirements(minutes, packages=("sklearn",), extra="examples")
 
+    def data(self) -> dict[str, torch.Tensor]:
+        """Return ``images, labels`` and the indices ``train`` and ``held_out``."""
+        return _digits()
+
     def fresh(self, seed: int) -> Training:
         """Make the CNN and draw the batches' order anew."""
-        data = _digits()
+        data = self.data()
         model = nn.Sequential(
             nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(),
             nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
