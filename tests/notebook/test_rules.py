@@ -45,6 +45,51 @@ def test_verbs_add_and_list_rules(shell: Any) -> None:
     session.finish()
 
 
+ROUNDS = """\
+import torch
+def train(session, ctx):
+    net = torch.nn.Linear(2, 1)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    mine = []
+    used.append(mine)
+    for step in range(4):
+        mine.append(opt.param_groups[0]["lr"])
+        val_loss = net(torch.ones(1, 2)).pow(2).sum()
+        val_loss.backward()
+        opt.step()
+        opt.zero_grad()
+class Planner:
+    source = "plan"
+    def plan(self, ctx):
+        return {"lr": 0.02 * ctx.round}
+session = it2nb.current()
+session.attach(Planner())
+records = session.run_rounds(train, 3)
+"""
+
+
+def test_rounds_in_a_cell_are_planned_and_steered(shell: Any) -> None:
+    shell.user_ns.update(it2nb=it2nb, used=[])
+    options = "--goal val_loss --watch val_loss --rule 'at 2: lr = 0.5'"
+    shell.run_cell(f"%%it2 --no-panel --wait {options}\n{ROUNDS}").raise_error()
+    # The hooks see an optimizer for the first time in its first step.
+    assert [each[1:] for each in shell.user_ns["used"]] == [
+        [0.1, 0.5, 0.5],
+        [0.02, 0.5, 0.5],
+        [0.04, 0.5, 0.5],
+    ]
+    session = it2nb.current()
+    frame = session.journal.rounds()
+    assert frame["steps"].tolist() == [4, 4, 4]
+    assert frame["plan"].tolist() == [None, {"lr": 0.02}, {"lr": 0.04}]
+    rows = session.journal.requests()
+    planned = rows[rows["source"] == "plan"]
+    assert planned["status"].tolist() == ["applied", "applied"]
+    assert planned["after"].tolist() == [0.02, 0.04]
+    assert planned["step"].tolist() == [0, 0]
+    assert "round 2 (3 rounds)" in str(shell.run_line_magic("it2", "status"))
+
+
 def test_a_wrong_rule_starts_nothing(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     count = len(it2nb.runs())
     result = shell.run_cell(f"%%it2 --no-panel --rule 'loss > 5: paus'\n{LOOP}")
