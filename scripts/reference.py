@@ -51,7 +51,7 @@ def _names() -> Iterator[str]:
     yield "## `import it2nb`\n\n| name | what it is |\n|---|---|"
     for name in sorted(it2nb.__all__, key=str.lower):
         if not name.startswith("__"):
-            yield f"| `{name}` | {_cell(_first(getattr(it2nb, name)))} |"
+            yield f"| `{name}` | {_cell(_said_of(name))} |"
     yield ""
 
 
@@ -90,9 +90,32 @@ def _events() -> Iterator[str]:
     yield ""
 
 
+def _said_of(name: str) -> str:
+    """What a public name is, read from its file: some can't be imported without an extra."""
+    if name not in it2nb._HOMES:
+        return _first(getattr(it2nb, name))
+    return _paragraph(_docstring(it2nb._HOMES[name], name))
+
+
+def _docstring(module: str, name: str) -> str:
+    base = ROOT / Path(*module.split("."))
+    path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == name:
+            return ast.get_docstring(node) or ""
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            for each in node.names:
+                if (each.asname or each.name) == name:
+                    return _docstring(node.module, each.name)
+    raise LookupError(f"{name} is neither defined nor imported in {module}")
+
+
 def _first(thing: Any) -> str:
+    return _paragraph(inspect.getdoc(thing) or "")
+
+
+def _paragraph(text: str) -> str:
     """The first paragraph of a docstring, in one line."""
-    text = inspect.getdoc(thing) or ""
     return " ".join(text.partition("\n\n")[0].split())
 
 
