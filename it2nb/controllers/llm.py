@@ -60,8 +60,8 @@ class LLMAgent:
         Of one answer.
     max_prompt_chars : int, characters, >= 4000
         Of one prompt without the tools; an observation is thinned until it fits.
-    max_requests : int, 1 to 100
-        Taken out of one answer; the rest is rejected, and beyond a hundred left out.
+    max_requests : int, >= 1
+        Taken out of one answer; the rest is rejected, and beyond 300 left out.
     timeout_s : float, seconds, > 0
         For one try.
     retries : int, >= 0

@@ -13,6 +13,7 @@ import pytest
 import it2nb
 from it2nb.controllers import provider
 from it2nb.controllers.llm import LLMAgent
+from it2nb.controllers.thinking import MAX_REQUESTS
 from it2nb.core.errors import It2nbError, MissingDependency
 from tests.controllers.endpoint import Drops, Endpoint, Fails, Hangs, Line, Raw, Says
 
@@ -164,11 +165,18 @@ def test_two_hundred_calls_at_once_are_few_requests_and_many_rejected_rows():
     calls = [("set_knob", {"name": "lr", "value": n / 1000}) for n in range(1, 201)]
     run = Run(Says("all", calls)).train()
     asked = run.requests()
-    assert len(asked) == 100
-    assert [status for _, status, _ in asked].count("rejected") == 92
+    assert len(asked) == 200
+    assert [status for _, status, _ in asked].count("rejected") == 192
     assert "8 requests of one answer are taken, 200 came" in asked[0][2] + asked[-1][2]
-    assert any("the rest was left out" in each["text"] for each in run.rows("note"))
     assert run.values["lr"] == pytest.approx(0.008)
+
+
+def test_beyond_what_any_controller_may_ask_for_at_once_the_rest_is_one_row():
+    calls = [("set_knob", {"name": "lr", "value": n / 10_000}) for n in range(1, 1_001)]
+    run = Run(Says("all", calls)).train()
+    assert len(run.requests()) == MAX_REQUESTS
+    (note,) = (each for each in run.rows("note") if "the rest was left out" in each["text"])
+    assert "asked for 1000 things at once" in note["text"]
 
 
 @pytest.mark.parametrize(
@@ -302,8 +310,8 @@ def test_secrets_reach_neither_journal_nor_state_nor_model(tmp_path, monkeypatch
     monkeypatch.setenv("MY_API_KEY", "hunter2-hunter2")
     line = Says(f"your key is {KEY}, hunter2-hunter2", [("note", {"text": KEY}),
                 ("set_knob", {"name": "lr", "value": 0.05, "reason": KEY})])  # fmt: skip
-    run = Run(line, directory=tmp_path, instructions=f"the key is {KEY}")
-    run.session.context = "MY_API_KEY=hunter2-hunter2"
+    given = f"the key is {KEY}, and MY_API_KEY=hunter2-hunter2"
+    run = Run(line, directory=tmp_path, instructions=given)
     run.session.policy.allow("agent", "note")
     states: list[str] = []
     run.session.every(5, lambda session: states.append(session.state().model_dump_json()))
