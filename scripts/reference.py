@@ -102,12 +102,14 @@ def _docstring(module: str, name: str) -> str:
     path = base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name == name:
-            return ast.get_docstring(node) or ""
+            text = ast.get_docstring(node)
+            if text:  # an overload has none
+                return text
         if isinstance(node, ast.ImportFrom) and node.module is not None:
             for each in node.names:
                 if (each.asname or each.name) == name:
                     return _docstring(node.module, each.name)
-    raise LookupError(f"{name} is neither defined nor imported in {module}")
+    raise LookupError(f"{name} has no docstring in {module}")
 
 
 def _first(thing: Any) -> str:
