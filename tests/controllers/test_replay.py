@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from it2nb.core.rounds import RoundContext
 from it2nb.core.wire import Action
 from it2nb.session import TrainingSession
 
-from ..core.driving import LIMIT_S
+from ..core.driving import until
 
 STEPS = 24
 
@@ -128,16 +127,11 @@ def test_a_run_steered_by_an_agent_and_rules_is_done_again_to_the_bit() -> None:
 def test_an_agent_that_is_not_waited_for_is_done_again_too() -> None:
     """Its requests come at whatever step it happens to be; the recording knows at which."""
     seeded()
-    answered = threading.Semaphore(0)
-
-    class Slow(Agent):
-        def tell(self, result: Any) -> None:
-            answered.release()
-
-    agent = Slow()
+    agent = Agent()
     first = TrainingSession("val_loss", title="first", resources_every_s=3600)
-    first.attach(agent)
-    first.every(6, lambda session: answered.acquire(timeout=LIMIT_S) if agent.calls == 1 else None)
+    attached = first.attach(agent)
+    # It answers in the sixth step to what it saw in the fifth.
+    first.every(6, lambda session: until(lambda: attached.calls > 0))
     with first.run():
         train(first)
     assert "agent" in set(first.journal.requests()["source"])
