@@ -24,6 +24,7 @@ ELSEWHERE = {
     "agents.md": "tests/test_docs.py",
     "controllers.md": "tests/test_docs.py",
     "ranks.md": "tests/pytorch/ranks_worker.py",
+    "trainers.md": "tests/integrations/test_page.py",
 }
 WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text())]
 
