@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_a_goal_is_met_missed_or_not_promised() -> None:
 
 
 def test_the_table_goes_between_its_marks_and_says_what_missed(tmp_path: Path) -> None:
-    line = {
+    line: dict[str, Any] = {
         "what": "a thing", "value": 30.0, "unit": "us", "goal": 15.0, "low": 20.0, "high": 40.0,
         "beside": {"other": 60.0, "third": "not installed"}, "note": "", "meets": False,
         "load": 0.1,
@@ -57,3 +58,6 @@ def test_the_table_goes_between_its_marks_and_says_what_missed(tmp_path: Path) -
     assert told.startswith("before\n") and told.endswith("after\n") and "old" not in told
     assert "| a thing | 30 µs (20 to 40) | 15 µs, missed by a factor of 2.0 |" in told
     assert "other: 60 µs; third: not installed" in told
+    assert "busy" not in told
+    line["load"] = 1_000.0
+    assert "busy with other work" in table.markdown(result)

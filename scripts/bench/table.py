@@ -75,7 +75,13 @@ def _where(result: dict[str, Any]) -> str:
     loads = [each["load"] for each in result["lines"] if "load" in each]
     busy = f"load {min(loads):.1f} to {max(loads):.1f}" if loads else ""
     quick = "; few repetitions" if result["quick"] else ""
-    return (
+    warning = ""
+    if loads and max(loads) > told["cores"]:
+        warning = (
+            "**The machine was busy with other work: these times are too long, and which goals "
+            "are met can't be told from them.** "
+        )
+    return warning + (
         f"Measured with `make bench` on {told['cores']} cores ({told['cpu']}, {busy}{quick}), "
         f"Python {told['python']}, {versions}. Medians, in brackets the middle half of the "
         f"repetitions unless it says otherwise.\n"
