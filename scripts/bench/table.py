@@ -76,7 +76,7 @@ def _where(result: dict[str, Any]) -> str:
     busy = f"load {min(loads):.1f} to {max(loads):.1f}" if loads else ""
     quick = "; few repetitions" if result["quick"] else ""
     warning = ""
-    if loads and max(loads) > told["cores"]:
+    if loads and max(loads) > told["cores"] + 1:
         warning = (
             "**The machine was busy with other work: these times are too long, and which goals "
             "are met can't be told from them.** "
