@@ -14,10 +14,13 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 STATIC = "it2nb/notebook/static"
-FILES = ("loader.js", "panel.mjs", "chart.mjs", "page.mjs")
+FILES = (
+    "loader.js", "panel.mjs", "chart.mjs", "page.mjs", "remoteEntry.js", "labextension.json"
+)  # fmt: skip
+EXTENSION = "share/jupyter/labextensions/it2nb"
 #: What a browser fetches from the server, under <base>/lab/extensions/it2nb/static/.
-SERVED = ("panel.mjs", "chart.mjs")
-SERVED_AT = "share/jupyter/labextensions/it2nb/static"
+SERVED = ("panel.mjs", "chart.mjs", "remoteEntry.js")
+SERVED_AT = f"{EXTENSION}/static"
 #: What the built files depend on.
 SOURCES = ("js/src/**/*", "js/build.mjs", "js/package-lock.json")
 
@@ -39,6 +42,9 @@ class PanelBuild(BuildHookInterface[Any]):
         if self.target_name == "wheel" and version != "editable":
             for name in SERVED:
                 build_data["shared_data"][f"{STATIC}/{name}"] = f"{SERVED_AT}/{name}"
+            # By this JupyterLab knows that there is something to load.
+            described = build_data["shared_data"]
+            described[f"{STATIC}/labextension.json"] = f"{EXTENSION}/package.json"
 
     def _build(self, js: Path) -> None:
         npm = shutil.which("npm")

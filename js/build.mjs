@@ -3,6 +3,7 @@
 //   panel.mjs   the panel
 //   chart.mjs   plotly.js, scatter only
 //   page.mjs    what a server's page loads first
+//   remoteEntry.js, labextension.json   what JupyterLab loads with every page
 // panel.mjs and chart.mjs carry a hash of their content, by which loader and page know the build
 // they belong to.
 import { createHash } from "node:crypto";
@@ -58,3 +59,15 @@ const __CHART__ = await write("chart.mjs", await chart());
 const __PANEL__ = await write("panel.mjs", await bundle("index.ts"));
 await writeFile(join(out, "loader.js"), await bundle("loader.ts", { __PANEL__, __CHART__ }));
 await writeFile(join(out, "page.mjs"), await bundle("page.ts", { __PANEL__, __CHART__ }));
+await writeFile(join(out, "remoteEntry.js"), await bundle("extension.ts"));
+const extension = {
+  name: "it2nb",
+  version: "0.1.0",
+  license: "MIT",
+  description: "Shows the last picture of a steered run where there is no live panel",
+  jupyterlab: {
+    extension: true,
+    _build: { load: "static/remoteEntry.js", extension: "./extension" },
+  },
+};
+await writeFile(join(out, "labextension.json"), `${JSON.stringify(extension, null, 1)}\n`);

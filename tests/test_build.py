@@ -73,6 +73,10 @@ def test_what_was_built_is_in_the_package_and_where_a_server_serves_it(tree: Pat
         assert f"it2nb/notebook/static/{name}" in names
     served = [name for name in names if "share/jupyter/labextensions/it2nb/static/" in name]
     assert sorted(Path(name).name for name in served) == sorted(SERVED)
+    (described,) = (
+        n for n in names if n.endswith("share/jupyter/labextensions/it2nb/package.json")
+    )
+    assert described
 
 
 def test_nothing_that_is_shipped_names_a_registry_or_a_local_server() -> None:

@@ -343,3 +343,7 @@ def test_the_picture_is_there_without_a_kernel_and_hidden_beside_a_live_panel(
     reopened = page.locator(".jp-Cell .jp-RenderedImage img")
     expect(reopened).to_be_visible()
     assert page.evaluate("(img) => img.naturalWidth", reopened.element_handle()) > 1000
+    # The widget has no state in the file: where it stood nothing is said.
+    lost = page.get_by_text("model not found")
+    expect(lost).to_have_count(1)
+    expect(lost).to_be_hidden()
