@@ -1,6 +1,6 @@
 """Pictures of the panel at three widths and in two themes, without a kernel.
 
-    python scripts/panel_shots.py OUT [--story paused|failed]
+    python scripts/panel_shots.py OUT [--story paused|failed] [--unfolded]
 
 Needs what `npm --prefix js run build` makes, and a Chromium.
 """
@@ -50,6 +50,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--story", default="")
+    parser.add_argument("--unfolded", action="store_true", help="with the folded sections open")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     story = f"&story={options.story}" if options.story else ""
@@ -65,6 +66,10 @@ def main(arguments: list[str]) -> None:
                 page.wait_for_timeout(700)  # all plots are drawn, one a frame
                 suffix = f"-{options.story}" if options.story else ""
                 panel = page.locator("section.it2")
+                if options.unfolded:
+                    suffix += "-unfolded"
+                    for summary in panel.locator("details:not([hidden], [open]) > summary").all():
+                        summary.click()
                 panel.screenshot(path=options.out / f"{theme}-{width}{suffix}.png")
                 page.close()
 
