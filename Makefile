@@ -62,7 +62,7 @@ soak: $(DONE)/dev
 		tests/panel/test_half_hour.py tests/notebook/test_panel.py
 
 # Executes the notebooks in place, with output that is shown without a kernel.
-notebooks: $(DONE)/installed
+notebooks: $(DONE)/installed $(DONE)/dev
 	for book in notebooks/*.ipynb; do \
 		$(BIN)/python -m scripts.demo "$$book" --out .cache/notebooks --hands-off --static; \
 		mv ".cache/$$book" "$$book"; done

@@ -25,6 +25,7 @@ ELSEWHERE = {
     "controllers.md": "tests/test_docs.py",
     "ranks.md": "tests/pytorch/ranks_worker.py",
     "trainers.md": "tests/integrations/test_page.py",
+    "workflows.md": "tests/workflows/test_recorded.py",
 }
 WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text())]
 

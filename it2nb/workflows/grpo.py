@@ -37,13 +37,21 @@ class Judged:
     Attributes
     ----------
     rollouts : list of Rollout
+    checked : list of (Puzzle, Checked)
+        One an answer.
     metrics : dict of str to float
         ``reward, correct, formed`` (shares of the answers), ``flat`` (share of groups without
         an advantage) and ``length`` (tokens an answer).
     """
 
     rollouts: list[Rollout]
+    checked: list[tuple[Puzzle, Checked]]
     metrics: dict[str, float]
+
+    def right_at(self, level: int) -> float:
+        """Return the share of right answers to puzzles of a level; NaN without any."""
+        said = [each.verdict == "right" for puzzle, each in self.checked if puzzle.level == level]
+        return sum(said) / len(said) if said else float("nan")
 
 
 def advantages(rewards: torch.Tensor) -> torch.Tensor:
@@ -75,13 +83,14 @@ def roll_out(
 ) -> Judged:
     """Write `samples` answers to each puzzle and judge them."""
     rollouts: list[Rollout] = []
-    checked: list[Checked] = []
+    judged: list[tuple[Puzzle, Checked]] = []
     flat = tokens = 0
     for several, prompts in _by_length(puzzles, speaker):
         rows = torch.tensor(prompts, device=device).repeat_interleave(samples, 0)
         answers = sample(logits, speaker, rows, temperature=temperature, generator=generator)
         texts = answers.texts(speaker)
-        said = [verify(several[n // samples], text) for n, text in enumerate(texts)]
+        asked = [puzzle for puzzle in several for _ in range(samples)]
+        said = [verify(puzzle, text) for puzzle, text in zip(asked, texts, strict=True)]
         rewards = torch.tensor([each.reward for each in said]).view(-1, samples)
         flat += int((rewards.std(1, correction=0) < 1e-6).sum())
         tokens += int(answers.counts.sum())
@@ -90,10 +99,12 @@ def roll_out(
             known, _ = likelihood(reference, answers, temperature)
         worth = advantages(rewards).view(-1).to(device)
         rollouts.append(Rollout(answers, worth, old, known))
-        checked += said
+        judged += zip(asked, said, strict=True)
+    checked = [each for _, each in judged]
     verdicts = [each.verdict for each in checked]
     return Judged(
         rollouts,
+        judged,
         {
             "reward": sum(each.reward for each in checked) / len(checked),
             "correct": verdicts.count("right") / len(checked),

@@ -15,7 +15,7 @@ from it2nb.core.session import Session
 from it2nb.interactive import make_interactive
 from it2nb.workflows.base import Scale, Workflow
 from it2nb.workflows.data import HUB, Snippet, Split, snippets
-from it2nb.workflows.encoder import BERT, LENGTH, PACKAGE, classifier, tokenizer_of, tokens_of
+from it2nb.workflows.encoder import BERT, PACKAGE, classifier, tokenizer_of, tokens_of
 from it2nb.workflows.requirements import Requirements
 
 #: Sources, snippets for training and for validation, rows of a batch.
@@ -24,6 +24,8 @@ SOURCES: dict[Scale, tuple[tuple[str, ...], int | None, int, int]] = {
     "laptop": (("films", "products"), None, 240, 16),
     "paper": (("imdb",), 16_000, 1000, 32),
 }
+#: Tokens that are read of a snippet.
+LENGTH: dict[Scale, int] = {"ci": 16, "laptop": 40, "paper": 256}
 LR: dict[Scale, float] = {"ci": 5e-4, "laptop": 5e-4, "paper": 2e-5}
 
 
@@ -39,7 +41,7 @@ class HFSentiment(Workflow):
     goal: ClassVar[Goal] = Goal("eval_loss", "min")
     sizes: ClassVar[Mapping[Scale, tuple[int, int]]] = {
         "ci": (8, 4),
-        "laptop": (160, 20),
+        "laptop": (180, 20),
         "paper": (1000, 50),
     }
 

@@ -24,7 +24,7 @@ CASES: dict[type[Workflow], dict[str, Any]] = {
     SentimentMixing: {"weight/tweets": 3.0, "class/neutral": 2.0},
     LayerwiseGPT: {"lr[block.0]": 1e-4, "lr": 2e-3},
     MuonGPT: {"muon.momentum": 0.9, "adam.lr": 2e-3},
-    Countdown: {"difficulty": 3, "kl": 0.1},
+    Countdown: {"difficulty": 4, "kl": 0.1},
 }
 
 

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from it2nb.pytorch.reset import reset_module
+from it2nb.session import TrainingSession
 from it2nb.workflows.gpt import GPT, Shape, rotate, turns
-from it2nb.workflows.layerwise import parts_of
+from it2nb.workflows.layerwise import SHAPES, parts_of
 from it2nb.workflows.mixing import macro_f1
 from it2nb.workflows.text import text_of
 from it2nb.workflows.training import gradient_norm
@@ -50,6 +51,19 @@ def test_each_parameter_is_in_one_part_and_each_part_can_be_reset(model: GPT) ->
     before = weight.clone()
     reset_module(model.blocks[1], seed=1, root=model)
     assert not torch.equal(before, weight)
+
+
+def test_the_papers_depth_has_27_rates_each_of_them_a_knob() -> None:
+    model = GPT(Shape(20, 8, 8, SHAPES["paper"][0][2], 2, 1, 8))
+    parts = parts_of(model)
+    assert len(parts) == 27
+    optimizer = torch.optim.AdamW(
+        [{"name": name, "params": list(part.parameters())} for name, part in parts.items()]
+    )
+    session = TrainingSession(directory=None)
+    session.register_optimizer(optimizer, only=("lr",))
+    assert list(session.knobs) == ["lr", *(f"lr[{name}]" for name in parts)]
+    session.end()
 
 
 def test_held_out_windows_are_the_same_and_the_model_trains_on(model: GPT) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import Any
 
@@ -68,6 +69,8 @@ def test_groups_are_judged_and_flat_ones_counted() -> None:
     assert judged.metrics == {
         "reward": 0.5, "correct": 0.5, "formed": 0.5, "flat": 1.0, "length": 4.0,
     }  # fmt: skip
+    assert judged.right_at(1) == 0.5
+    assert math.isnan(judged.right_at(2))
     loss, told = loss_of(judged.rollouts, model, VALUES)
     assert float(loss) == 0
     assert told["kl_now"] == told["clipped"] == 0
