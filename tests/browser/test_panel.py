@@ -298,7 +298,11 @@ display(Panel(evil_run)); display(panel)"""
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_axe_finds_nothing(open_notebook: OpenWith, theme: str) -> None:
-    book = open_notebook([SHOW + "\nrun.session.warn('something to know')"])
+    printed = (
+        "\nfrom it2nb.panel.terminal import Terminal\nrun.session.output = Terminal()\n"
+        "for n in (1, *range(31, 38), 90): run.session.output.write(f'\\x1b[{n}mcolour {n} ')"
+    )
+    book = open_notebook([SHOW + "\nrun.session.warn('something to know')" + printed])
     book.command("apputils:change-theme", theme=theme)
     book.page.wait_for_function("(theme) => document.body.dataset.jpThemeName === theme", arg=theme)
     book.run(0)
@@ -306,6 +310,8 @@ def test_axe_finds_nothing(open_notebook: OpenWith, theme: str) -> None:
     panel.enter("lr", "2.5e-6")
     expect(panel.said("lr")).to_contain_text(APPLIED)
     panel.enter("dropout", "x")
+    panel.root.locator(".it2-output summary").click()
+    expect(panel.root.locator(".it2-output .it2-line")).to_contain_text("colour 90")
     panel.root.locator(".it2-more").click()
     book.page.evaluate((ROOT / "js/node_modules/axe-core/axe.min.js").read_text(encoding="utf-8"))
     found = panel.root.evaluate("(root) => axe.run(root)")
