@@ -84,7 +84,7 @@ def _where(result: dict[str, Any]) -> str:
     return warning + (
         f"Measured with `make bench` on {told['cores']} cores ({told['cpu']}, {busy}{quick}), "
         f"Python {told['python']}, {versions}. Medians, in brackets the middle half of the "
-        f"repetitions unless it says otherwise.\n"
+        f"repetitions unless it says otherwise.{result.get('note', '')}\n"
     )
 
 
