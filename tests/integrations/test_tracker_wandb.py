@@ -19,10 +19,13 @@ class TestWandB(TrackerContract):
         from wandb.proto import wandb_internal_pb2
 
         (file,) = folder.glob("wandb/offline-run-*/*.wandb")
+        # Made when it is imported, so that type checkers don't see what is in it.
+        messages: dict[str, Any] = vars(wandb_internal_pb2)
         rows: list[dict[str, Any]] = []
-        status, tags = "", []
+        status = ""
+        tags: list[str] = []
         for data in _records(file.read_bytes()):
-            record = wandb_internal_pb2.Record()
+            record = messages["Record"]()
             record.ParseFromString(data)
             kind = record.WhichOneof("record_type")
             if kind == "history":
