@@ -74,8 +74,12 @@ def add_routes(app: FastAPI, serving: Serving) -> None:
 
     @app.websocket("/ws/message/")
     async def message_socket(websocket: WebSocket) -> None:
+        # Before it is accepted: what the other end does once it is connected is told.
+        position = serving.feed.next_seq
         await websocket.accept()
-        await serving.converse(websocket, lambda: messages.write(websocket), lambda _: None, 20.0)
+        await serving.converse(
+            websocket, lambda: messages.write(websocket, position), lambda _: None, 20.0
+        )
 
 
 def _add_view(app: FastAPI, serving: Serving, name: str, view: Any) -> None:

@@ -37,10 +37,9 @@ class Messages:
         while len(self._asked) > KEPT:
             self._asked.popitem(last=False)
 
-    async def write(self, socket: WebSocket) -> None:
-        """Send what happens from now on."""
+    async def write(self, socket: WebSocket, position: int) -> None:
+        """Send what happens from row `position` on."""
         serving = self._serving
-        position = serving.feed.next_seq
         while True:
             stroke = serving.bell.next
             chunk = serving.feed.only(position, TYPES)

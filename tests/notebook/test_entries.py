@@ -94,7 +94,7 @@ def test_c05_c16_panel_magic_and_python_at_once_leave_one_result_for_each_reques
     def train() -> None:
         with session.run():
             step = 0
-            while not over.is_set():
+            while not over.wait(0.0002):  # a loop that never rests holds up those who ask
                 step += 1
                 session.step({"loss": 1.0 / step})
 
