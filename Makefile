@@ -59,6 +59,7 @@ py: $(DONE)/installed $(DONE)/dev
 # 1,000 runs killed at random moments, 100,000 requests from eight threads, a million steps.
 soak: $(DONE)/dev
 	IT2NB_SOAK=1 $(BIN)/python -m pytest tests/kill tests/core/test_fuzz.py tests/core/test_flat.py \
+		tests/test_main.py \
 		tests/panel/test_half_hour.py tests/notebook/test_panel.py
 
 # Executes the notebooks in place, with output that is shown without a kernel.
