@@ -100,7 +100,7 @@ $(BIN)/python:
 $(DONE)/venv: pyproject.toml constraints.txt | $(BIN)/python
 	@mkdir -p $(@D)
 	$(PIP) "$(TORCH)"
-	$(PIP) --requirement <($(BIN)/python scripts/requirements.py examples) hatchling
+	$(PIP) --requirement <($(BIN)/python scripts/requirements.py examples workflows) hatchling
 	@touch $@
 
 $(DONE)/dev: $(DONE)/venv
