@@ -324,24 +324,33 @@ def list_checkpoints(folder: str | os.PathLike[str]) -> list[CheckpointInfo]:
 
 
 def find(where: str | os.PathLike[str], folders: Iterable[Path] = ()) -> Path:
-    """Find a checkpoint file: a path, a folder (its newest), or a name in one of `folders`.
+    """Find a checkpoint file: a path, a folder (its newest), or a name or tag in one of `folders`.
 
     Raises
     ------
     Rejected
-        If there is none.
+        If there is none; it names those that there are.
     """
-    asked = Path(where).expanduser()
-    candidates = [asked, *(folder / asked for folder in folders if not asked.is_absolute())]
-    for path in candidates:
-        if path.is_dir():
-            listed = list_checkpoints(path) or list_checkpoints(path / "checkpoints")
-            if not listed:
-                raise Rejected(f"there is no whole checkpoint in {path}")
-            return listed[-1].path
-        if path.is_file():
-            return path
-    raise Rejected(f"there is no checkpoint {str(asked)!r}")
+    folders = list(folders)
+    try:
+        asked = Path(where).expanduser()
+        for path in [asked, *(folder / asked for folder in folders if not asked.is_absolute())]:
+            if path.is_dir():
+                listed = list_checkpoints(path) or list_checkpoints(path / "checkpoints")
+                if not listed:
+                    raise Rejected(f"there is no whole checkpoint in {path}")
+                return listed[-1].path
+            if path.is_file():
+                return path
+    except (OSError, RuntimeError) as err:  # no such user's home, a name that no disk takes
+        raise Rejected(f"{os.fspath(where)!r:.80} is no path of a checkpoint: {err!s:.80}") from err
+    there = [each for folder in folders for each in list_checkpoints(folder)]
+    tagged = [each.path for each in there if each.tag is not None and each.tag == str(where)]
+    if tagged:
+        return tagged[-1]
+    names = ", ".join(each.path.name for each in reversed(there[-5:]))
+    hint = f"; there are {names}" if names else ""
+    raise Rejected(f"there is no checkpoint {str(asked)!r:.200}{hint}")
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -330,8 +330,16 @@ def test_find_takes_a_path_a_folder_or_a_name(tmp_path: Path) -> None:
     assert checkpoints.find("step-000001.pt", [folder]) == first.path
     with pytest.raises(Rejected, match="no whole checkpoint in"):
         checkpoints.find(tmp_path)
-    with pytest.raises(Rejected, match="there is no checkpoint 'nothing'"):
+    tagged = saved(folder / "step-000003-good.pt", live)
+    assert checkpoints.find("good", [folder]) == tagged.path
+    with pytest.raises(Rejected, match=r"no checkpoint 'nothing'; there are step-000003-good\.pt"):
         checkpoints.find("nothing", [folder])
+
+
+@pytest.mark.parametrize("odd", ["~nosuchuser/x.pt", "a" * 300, "\0"])
+def test_a_name_that_no_disk_takes_is_rejected(odd: str, tmp_path: Path) -> None:
+    with pytest.raises(Rejected, match="checkpoint"):
+        checkpoints.find(odd, [tmp_path])
 
 
 def test_a_write_that_takes_parts_loses_nothing() -> None:
