@@ -285,6 +285,12 @@ def attach(
         known.steps_of = steps_of or known.steps_of
         known.only = known.only and only
         return known  # type: ignore[no-any-return]
+    if known is not None and not known.session.is_ended:
+        known.session.warn(
+            f"the optimizer steps of this thread count for run {session.run_id} from now on, and "
+            f"no longer for {known.session.run_id}: a thread has one run at a time; give each "
+            f"run a thread of its own, or end one before the next begins"
+        )
     attachment = Attachment(session, metrics_fn, on_new_optimizer, steps_of, only)
     for optimizer in session.bound.optimizers:
         with guard("knobs of a bound optimizer", session.report):

@@ -610,6 +610,13 @@ def test_a_second_import_of_the_package_adds_no_second_pair_of_hooks() -> None:
     assert session.step_count == 3
 
 
+def test_a_run_whose_steps_another_one_takes_over_is_told() -> None:
+    with run() as (session, _), run() as (other, _):
+        (said,) = session.warnings
+        assert f"count for run {other.run_id} from now on" in said
+        assert other.warnings == []
+
+
 def test_a_session_that_has_ended_takes_no_hooks() -> None:
     optimizer = torch.optim.SGD(parameters(), lr=0.1)
     with run() as (session, _):
