@@ -28,6 +28,18 @@ class RecordedRun(OpenedJournal):
         metrics = [metrics] if isinstance(metrics, str) else metrics
         return run_figure(self.metrics.frame(), self.requests(), metrics)
 
+    def report(self, path: str | Path) -> Path:
+        """Write the run as one HTML file that opens without a network; see `it2nb.report`."""
+        from it2nb.report import write
+
+        return write(self.journal, path, title=self.run)
+
+    def export(self, path: str | Path) -> Path:
+        """Write the run into one zip file, which `it2nb.open` reads."""
+        from it2nb.archive import export
+
+        return export(self.journal, path, title=self.run)
+
 
 def open(path: str | Path) -> RecordedRun:
     """Read a run from its file, whether it is over or goes on. Changes nothing. Any thread.

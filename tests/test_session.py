@@ -201,3 +201,15 @@ def test_an_opened_run_gives_the_same_frames_and_figure_without_the_run() -> Non
     assert record.requests().equals(session.journal.requests())
     assert record.metrics.frame().equals(session.metrics.frame())
     assert record.plot().to_json() == session.plot().to_json()
+
+
+def test_an_opened_run_is_reported_and_exported(tmp_path: Path) -> None:
+    session = it2nb.TrainingSession(title="recorded")
+    with session.run():
+        session.step({"loss": 1.0})
+    assert session.path is not None
+    record = it2nb.open(session.path)
+    assert b"recorded" in record.report(tmp_path / "run.html").read_bytes()
+    again = it2nb.open(record.export(tmp_path / "run.zip"))
+    again.verify()
+    assert again.next_seq == record.next_seq

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from it2nb.core.errors import QueueFull
 from it2nb.core.faults import guard
@@ -61,6 +61,46 @@ class ActionHandle:
         if self._result is not None:
             return self._result.status
         return "waiting" if self.waiting else "pending"
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was applied; False while there is no result."""
+        return self._result is not None and self._result.ok
+
+    @property
+    def requested(self) -> Any:
+        """The result's; None while there is none."""
+        return None if self._result is None else self._result.requested
+
+    @property
+    def before(self) -> Any:
+        """The result's; None while there is none."""
+        return None if self._result is None else self._result.before
+
+    @property
+    def after(self) -> Any:
+        """The result's; None while there is none."""
+        return None if self._result is None else self._result.after
+
+    @property
+    def step(self) -> int | None:
+        """The result's; None while there is none."""
+        return None if self._result is None else self._result.step
+
+    @property
+    def data(self) -> Any:
+        """The result's; None while there is none."""
+        return None if self._result is None else self._result.data
+
+    @property
+    def reason(self) -> str | None:
+        """The result's; None while there is none."""
+        return None if self._result is None else self._result.reason
+
+    @property
+    def error(self) -> str | None:
+        """The result's; None while there is none."""
+        return None if self._result is None else self._result.error
 
     def done(self) -> bool:
         """Whether the result is there."""

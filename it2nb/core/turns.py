@@ -118,7 +118,8 @@ class Turns:
         self.is_running = True
         try:
             for turn in turns:
-                if turn.due == 0 and step % turn.every != 0:
+                # Before the first update nothing has happened that was worth waiting for.
+                if turn.due == 0 and (step % turn.every != 0 or (step == 0 and turn.every > 1)):
                     turn.due = step - step % turn.every + turn.every
                 if step >= turn.due:
                     turn.due = step - step % turn.every + turn.every

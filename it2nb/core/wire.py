@@ -155,6 +155,14 @@ class ActionResult(Message):
     branch_id: int = 0
     round: int = 0
 
+    def done(self) -> bool:
+        """Whether the result is there: it is. As a handle's, so that neither has to be told."""
+        return True
+
+    def result(self, timeout: float | None = None) -> Self:
+        """Itself, as the `result` of a handle whose request was served."""
+        return self
+
     def __str__(self) -> str:
         what = f"{self.type} {self.name}" if self.name else self.type
         said = f"{what}: {self.status}"

@@ -107,6 +107,8 @@ def parse_line(line: str) -> Command:
         return Command("set", (name,), {"value": value}, options)
     if verb.name == "set" and len(rest) == 2 and not given:
         return Command("set", (bare(rest[0]),), {"value": literal(rest[1])}, options)
+    if verb.name == "set" and len(rest) == 1 and not given and "mode" in options:
+        return Command("set", (bare(rest[0]),), {}, options)  # the mode alone: back to a schedule
     usage = f"%it2 {verb.name} {verb.usage}".strip()
     if verb.name == "set" or not verb.least <= len(rest) <= verb.most:
         said = " ".join(rest + [f"{k}={v}" for k, v in given.items()]) or "nothing"

@@ -74,6 +74,9 @@ def _plain(type_: str, limit: float = TIMEOUT_S) -> Callable[[Command, Any], Any
 
 
 def _set(command: Command, shell: Any) -> Any:
+    if "value" not in command.given:
+        mode = {"name": command.words[0], "mode": command.options["mode"]}
+        return _ask("set_mode", mode, command, shell, TIMEOUT_S)
     payload = {"name": command.words[0], "value": command.given["value"]}
     if "mode" in command.options:
         payload["mode"] = command.options["mode"]

@@ -1029,3 +1029,29 @@ def test_the_text_of_a_result_holds_what_came_of_it() -> None:
         session.step()
         result = session.submit(Action(type="evaluate"), wait=True)
     assert str(result) == "evaluate: applied, after step 1, val_loss 0.25"
+
+
+def test_a_handle_and_its_result_are_read_alike() -> None:
+    session = Session(directory=None)
+    settings = {"x": 1.0}
+    session.register_knob("x", lambda: settings["x"], lambda v: settings.update(x=v), max=2.0)
+    handle = session.set("x", 5.0)  # before the first control point
+    assert (handle.done(), handle.ok, handle.after, handle.reason) == (False, False, None, None)
+    with session.run():
+        session.step()
+    result = handle.result(0)
+    assert result.done() and result.result(0) is result
+    for name in ("ok", "status", "requested", "before", "after", "step", "reason", "error", "data"):
+        assert getattr(handle, name) == getattr(result, name), name
+    assert handle.after == 2.0
+
+
+def test_turns_of_many_steps_do_not_begin_before_the_first_update() -> None:
+    session = Session(directory=None)
+    seen: list[int] = []
+    session.every(4, lambda each: seen.append(each.step_count))
+    with session.run():
+        session.pump(0)  # a trainer's control point before its first update
+        for _ in range(9):
+            session.step()
+    assert seen == [4, 8]

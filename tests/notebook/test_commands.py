@@ -116,6 +116,7 @@ def test_wrong_options_are_named_with_the_remedy(line: str, said: str | None) ->
         ("", Command("status")),
         ("set lr 3e-4", Command("set", ("lr",), {"value": 3e-4})),
         ("set lr=3e-4", Command("set", ("lr",), {"value": 3e-4})),
+        ("set lr --mode release", Command("set", ("lr",), {}, {"mode": "release"})),
         ("set lr[0] 1e-3 --mode hold", Command("set", ("lr[0]",), {"value": 1e-3},
                                                {"mode": "hold"})),
         ("set nesterov true", Command("set", ("nesterov",), {"value": True})),
