@@ -35,8 +35,9 @@ def listeners(port: int) -> int:
 
 
 def bind_plainly(port: int) -> None:
-    """Take a port as a program does that asks for nothing special."""
+    """Take a port that nobody listens on; connections that are fading away are no matter."""
     with socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind(("127.0.0.1", port))
         sock.listen()
 
