@@ -68,6 +68,9 @@ class ActionSpec:
         The panel asks before it sends.
     unavailable : callable, optional
         Returns why it can't be done now, or None.
+    knobs : callable, optional
+        Given a payload, the knobs that it would set and their values: the policy judges them as
+        those of ``set_knob``. Any thread.
     """
 
     name: str
@@ -78,6 +81,7 @@ class ActionSpec:
     dangerous: bool = False
     unavailable: Callable[[], str | None] | None = None
     optional: tuple[str, ...] = ()
+    knobs: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
 
     def validate(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Check a payload against the arguments and fill in defaults. Any thread.

@@ -134,6 +134,8 @@ class Gate:
                 said = f"{type(error).__name__} came while it was carried out"
                 settle(self._session, handle, "failed", said)
             raise
+        finally:
+            self._session.finish_put_off()
         if owed is not None:
             self._debts.append(Debt(handle, owed, self._session.step_count))
             self._session._attention = True

@@ -246,22 +246,22 @@ class Policy:
             said = veto(handle)
             if said is not None:
                 return Verdict("reject", said)
-        verdict = self._judge_for(handle.source, handle.id, spec.name, payload, session)
+        verdict = self._judge_for(handle.source, handle.id, spec, payload, session)
         if handle.behalf is not None and verdict.kind != "reject":
-            other = self._judge_for(handle.behalf, handle.id, spec.name, payload, session)
+            other = self._judge_for(handle.behalf, handle.id, spec, payload, session)
             return verdict if other.kind == "allow" else other
         return verdict
 
     def _judge_for(
-        self, source: str, id: str, action: str, payload: Mapping[str, Any], session: Session
+        self, source: str, id: str, spec: ActionSpec, payload: Mapping[str, Any], session: Session
     ) -> Verdict:
         if not (self._rules or self._forbidden.get(source) or source in self._budgets):
             return ALLOW  # most sessions have no rule at all
-        knobs = _knobs_of(action, payload, session)
-        names = [action, *knobs]
+        knobs = _knobs_of(spec, payload, session)
+        names = [spec.name, *knobs]
         reason = self._why_not(source, names, session)
         if reason is None:
-            reason = self._over_limit(source, action, payload, session)
+            reason = self._over_limit(source, spec, payload, session)
         if reason is None:
             reason = self._over_budget(source, bool(knobs), session)
         if reason is not None:
@@ -290,9 +290,9 @@ class Policy:
         return None
 
     def _over_limit(
-        self, source: str, action: str, payload: Mapping[str, Any], session: Session
+        self, source: str, spec: ActionSpec, payload: Mapping[str, Any], session: Session
     ) -> str | None:
-        for name, value in _asked(action, payload).items():
+        for name, value in _asked(spec, payload).items():
             if name not in session.knobs:
                 continue
             knob = session.knobs[name]
@@ -341,6 +341,9 @@ class Policy:
         changed = [result.name] if result.name else []
         if result.type == "batch" and isinstance(result.data, list):
             changed = [each["name"] for each in result.data]
+        spec = session.actions.get(result.type)
+        if spec is not None and spec.knobs is not None:
+            changed = _knobs_of(spec, handle.action.payload, session)
         for spent in spendings:
             spent.changes += bool(changed)
         for name in changed:
@@ -442,8 +445,11 @@ def _check_sources(sources: Iterable[str]) -> frozenset[str]:
     return given
 
 
-def _asked(action: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+def _asked(spec: ActionSpec, payload: Mapping[str, Any]) -> dict[str, Any]:
     """The knobs and values that a request asks for."""
+    if spec.knobs is not None:
+        return spec.knobs(payload)
+    action = spec.name
     if action == "set_knob" and isinstance(payload.get("name"), str):
         return {payload["name"]: payload.get("value")}
     if action == "batch" and isinstance(payload.get("set"), dict):
@@ -451,9 +457,9 @@ def _asked(action: str, payload: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _knobs_of(action: str, payload: Mapping[str, Any], session: Session) -> list[str]:
-    asked = list(_asked(action, payload))
-    if action == "set_mode":
+def _knobs_of(spec: ActionSpec, payload: Mapping[str, Any], session: Session) -> list[str]:
+    asked = list(_asked(spec, payload))
+    if spec.name == "set_mode":
         asked = [str(payload.get("name"))]
     names = []
     for name in asked:

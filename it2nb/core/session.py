@@ -148,6 +148,8 @@ class Session(Declaring, Asking):
         self._told_late = False
         self._attention = True
         self._stopping = False
+        # What a handler asked the end for: status, error, whether it was being stopped already.
+        self._put_off: tuple[RunStatus | None, str | None, bool] | None = None
         self._fault_rows = 0
         self._started_t = 0.0
         self._elapsed: float | None = None
@@ -259,12 +261,29 @@ class Session(Declaring, Asking):
         self.finish(status, error)
 
     def finish(self, status: RunStatus | None = None, error: str | None = None) -> None:
-        """End the run here and now, whichever thread calls; see `end`."""
+        """End the run here and now, whichever thread calls; see `end`.
+
+        From inside of a request's handler it ends as soon as the request has its result.
+        """
+        if self.serving is not None and self.on_training_thread and not self._ended.is_set():
+            self._put_off = self._put_off or (status, error, self._stopping)
+            self._stopping = self._attention = True
+            return
+        self._finish(status, error, self._stopping)
+
+    def finish_put_off(self) -> None:
+        """End the run, where a handler asked for it. Training thread, between two requests."""
+        if self._put_off is not None and self.serving is None:
+            status, error, was_stopping = self._put_off
+            self._put_off = None
+            self._finish(status, error, was_stopping)
+
+    def _finish(self, status: RunStatus | None, error: str | None, was_stopping: bool) -> None:
         with self._ending:
             if self._ended.is_set():
                 return
             self.error = error or self.error
-            final = status or ("stopped" if self._stopping else "finished")
+            final = status or ("stopped" if was_stopping else "finished")
             self._stopping = True
             self._attention = True
             self.door.close(f"the run is over ({final})")

@@ -7,7 +7,6 @@ processes of a loader too, and the result says from which batch on it holds.
 from __future__ import annotations
 
 import functools
-import inspect
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from it2nb.core.actions import ActionSpec
-from it2nb.core.errors import KnobError, Rejected
+from it2nb.core.errors import KnobError
 from it2nb.core.knobs import Knob
 from it2nb.core.wire import DType
 from it2nb.pytorch.board import Board
 from it2nb.pytorch.live import home_or_wait
 from it2nb.pytorch.pipeline import Pipeline, said
+from it2nb.pytorch.reloading import asked_of, base_of, reload
 from it2nb.pytorch.sampling import DATASET
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ class Steered:
         for action in ("reload_dataset", "update_dataset"):
             session.actions.register(
                 ActionSpec(
-                    action, lambda payload, _: reload(dataset, payload),
+                    action, lambda payload, session: reload(dataset, payload, session),
                     "Make the data set anew, with other arguments where some are given",
-                    keys=(), dangerous=True,
+                    keys=(), dangerous=True, knobs=functools.partial(asked_of, dataset),
                 ),
                 replace=True,
             )  # fmt: skip
@@ -188,30 +188,8 @@ def _is_own(base: type, method: str) -> bool:
     return any(method in vars(each) for each in base.__mro__ if each not in (Dataset, object))
 
 
-def _base_of(dataset: Any) -> Any:
-    """Return the user's class."""
-    mro = type(dataset).__mro__
-    return next(each for each in mro if not issubclass(each, InteractiveDataset))
-
-
-def _arguments(
-    base: Any, args: tuple[Any, ...], kwargs: dict[str, Any], changes: Mapping[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Put changed arguments in the place of those that were given, by position or by name."""
-    bound = inspect.signature(base).bind(*args, **kwargs)
-    named = [
-        each.name
-        for each in bound.signature.parameters.values()
-        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
-    ]
-    inside = {name: value for name, value in changes.items() if name in named}
-    bound.arguments.update(inside)
-    further = {name: value for name, value in changes.items() if name not in named}
-    return bound.args, {**bound.kwargs, **further}
-
-
 def _reduce(self: Any) -> tuple[Any, ...]:
-    return _rebuilt, (_base_of(self),), self.__dict__
+    return _rebuilt, (base_of(self),), self.__dict__
 
 
 def _rebuilt(base: type) -> Any:
@@ -337,66 +315,3 @@ def _effect(dataset: Any) -> str | None:
     if not pipeline.is_known:
         return "in force for every item that is made from now on"
     return said(pipeline.drawn, pipeline.prefetched)
-
-
-def reload(dataset: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Make a data set anew in place. Training thread, at a control point.
-
-    Returns
-    -------
-    dict
-        ``length``, the knobs' values, and what is to be known about workers.
-
-    Raises
-    ------
-    Rejected
-        If its arguments are unknown, or it would be shorter while a pass is under way. Nothing
-        was touched then.
-    """
-    own: Steered = dataset._it2nb
-    if own.arguments is None:  # made by somebody else
-        raise Rejected(
-            "the arguments that this data set was made with are unknown; make it with "
-            "make_interactive_dataset(TheClass)(...)"
-        )
-    args, kwargs = own.arguments
-    base = _base_of(dataset)
-    try:
-        args, kwargs = _arguments(base, args, kwargs, changes)
-        fresh = base(*args, **kwargs)
-    except TypeError as err:
-        raise Rejected(f"{base.__name__} was not made with these arguments: {err}") from err
-    before, after = _length(dataset), _length(fresh)
-    if before is not None and after is not None and after < before and own.pipeline.is_known:
-        raise Rejected(
-            f"the new one has {after} items and the pass under way may still ask for any of "
-            f"{before}; reload it with at least as many, or between two passes"
-        )
-    keep = {name: getattr(dataset, name) for name in own.names if name not in changes}
-    own.arguments = args, kwargs
-    vars(dataset).clear()
-    vars(dataset).update(vars(fresh))
-    dataset._it2nb = own
-    for name, value in keep.items():
-        setattr(dataset, name, value)
-    if own.names:
-        own.board.write({name: getattr(dataset, name) for name in own.names})
-    return {"length": after, "notes": _reload_notes(own.pipeline)}
-
-
-def _reload_notes(pipeline: Pipeline) -> list[str]:
-    if not pipeline.is_known:
-        return ["in force from the next item on"]
-    if pipeline.keeps_workers:
-        return ["the loader keeps its workers, and they keep the old data: make the loader anew"]
-    if pipeline.workers:
-        return ["in force from the next pass on: the workers of this one have the old data"]
-    waiting = pipeline.prefetched
-    return ["in force from the next batch on" + (f"; {waiting} were prefetched" if waiting else "")]
-
-
-def _length(dataset: Any) -> int | None:
-    try:
-        return len(dataset)
-    except TypeError:
-        return None

@@ -155,6 +155,7 @@ class FollowerGate(Gate):
             self._debts.append(Debt(done.handle, tried, session.step_count))
         else:
             conclude(session, done.handle, tried)
+        session.finish_put_off()
 
     def _count_branches(self, count: int) -> None:
         """Branches are numbered alike on all ranks, also after one that some did not make."""

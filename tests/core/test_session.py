@@ -1055,3 +1055,46 @@ def test_turns_of_many_steps_do_not_begin_before_the_first_update() -> None:
         for _ in range(9):
             session.step()
     assert seen == [4, 8]
+
+
+@pytest.mark.parametrize(
+    "end, status",
+    [
+        (lambda s: s.end(), "finished"),
+        (lambda s: s.finish("stopped"), "stopped"),
+        (lambda s: s.fail(ValueError("no")), "failed"),
+        (lambda s: (s.end(), s.end("failed")), "finished"),
+    ],
+)
+def test_a_handler_that_ends_the_run_has_its_result_in_the_journal(end: Any, status: str) -> None:
+    _, session = made()
+    session.action("over", "ends the run")(lambda: (end(session), {"said": 1})[1])
+    with session.run():
+        session.step({"loss": 1.0})
+        handle, later = session.do("over"), session.submit(session_set(0.5))
+        assert session.step({"loss": 1.0}).stop
+    assert session.status == status
+    assert handle.result(0).status == "applied"
+    assert later.result(0).status == "cancelled"
+    written = [(row["type"], row["status"]) for row in rows(session, "action_result")]
+    assert written == [("over", "applied"), ("set_knob", "cancelled")]
+
+
+def test_a_handler_that_ends_the_run_and_raises_has_failed_in_the_journal() -> None:
+    _, session = made()
+
+    def over() -> None:
+        session.end()
+        raise ValueError("no")
+
+    session.action("over", "ends the run")(over)
+    with session.run():
+        session.pump()
+        session.do("over")
+        session.pump()
+    assert session.status == "finished"
+    assert [row["status"] for row in rows(session, "action_result")] == ["failed"]
+
+
+def session_set(value: float) -> dict[str, Any]:
+    return {"type": "set_knob", "payload": {"name": "lr", "value": value}}

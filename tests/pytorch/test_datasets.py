@@ -205,3 +205,85 @@ def test_a_board_holds_plain_values_up_to_its_room() -> None:
     with pytest.raises(Rejected, match="at most"):
         board.write({"a": "x" * ROOM})
     assert board.read() == (2, {"a": 1.5, "b": "c"})
+
+
+class Fussy(Dataset[Any]):
+    def __init__(self, size: Any, noise: Any = 1.0, shares: Any = (0.5, 0.5), bad: bool = False):
+        self.size, self.noise, self.shares, self.bad = size, noise, shares, bad
+
+    def __len__(self) -> int:
+        return self.size  # type: ignore[no-any-return]
+
+    def __getitem__(self, index: int) -> float:
+        if self.bad:
+            raise ValueError("nothing here")
+        return float(self.noise + torch.rand(()))
+
+
+def fussy() -> tuple[TrainingSession, Any]:
+    session = TrainingSession(directory=None)
+    names = ["noise", "shares"]
+    made = make_interactive_dataset(Fussy)(8, interactive_parameter_names=names, session=session)
+    return session, made
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"noise": float("nan")}, "noise: nan is not a number"),
+        ({"noise": "text"}, "noise: 'text' is not a number"),
+        ({"noise": None}, "noise"),
+        ({"noise": [1.0]}, "one value"),
+        ({"shares": [0.1, "x"]}, "'x' is not a number"),
+        ({"shares": [0.1]}, "elements"),
+        ({"shares": 1.0}, "a list"),
+        ({"size": "x"}, "tells no length"),
+        ({"size": -5}, "tells no length"),
+        ({"size": 0}, "no items"),
+        ({"bad": True}, "gives no item: ValueError: nothing here"),
+    ],
+)
+def test_a_reload_that_no_knob_takes_or_gives_nothing_is_rejected_and_changes_nothing(
+    changes: Any, said: str
+) -> None:
+    session, made = fussy()
+    with session.run():
+        session.pump()
+        torch.manual_seed(1)
+        handle = session.do("reload_dataset", **changes)
+        session.pump()
+        drawn = torch.rand(3)
+    torch.manual_seed(1)
+    assert torch.equal(drawn, torch.rand(3))
+    result = handle.result(0)
+    assert (result.status, said in str(result.reason)) == ("rejected", True), result.reason
+    assert (len(made), made.noise, made.shares, made.bad) == (8, 1.0, (0.5, 0.5), False)
+    assert session.status == "finished"
+
+
+@pytest.mark.parametrize("action", ["reload_dataset", "update_dataset"])
+def test_a_reload_is_judged_as_its_knobs_are(action: str) -> None:
+    session, made = fussy()
+    session.policy.lock("shares", against=["agent"]).forbid("rule", "shares[1]")
+    session.policy.limit("noise", max_change=2, cooldown=5).require_approval("noise")
+    results = []
+
+    def ask(source: str, **changes: Any) -> Any:
+        handle = session.submit({"type": action, "payload": changes}, source=source)
+        session.pump()
+        results.append(handle)
+        return handle
+
+    with session.run():
+        session.pump()
+        assert "locked" in ask("agent", shares=[0.1, 0.9]).result(0).reason
+        assert "may not use" in ask("rule", shares=[0.1, 0.9]).result(0).reason
+        assert "at most" in ask("rule", noise=9.0).result(0).reason
+        assert not ask("agent", noise=2).done()
+        assert ask("rule", noise=2).result(0).ok
+        assert "cooldown" in ask("rule", noise=3.0).result(0).reason
+        assert ask("agent", size=9).result(0).ok
+    assert (made.noise, made.shares, len(made)) == (2.0, (0.5, 0.5), 9)
+    rows = [e.payload for e in session.journal.tail(100, ("knob_changed",))]
+    assert [(r["name"], r["before"], r["value"]) for r in rows] == [("noise", 1.0, 2.0)]
+    assert session.policy.spent("rule").changes == 1
