@@ -212,7 +212,7 @@ class Fussy(Dataset[Any]):
         self.size, self.noise, self.shares, self.bad = size, noise, shares, bad
 
     def __len__(self) -> int:
-        return self.size  # type: ignore[no-any-return]
+        return self.size
 
     def __getitem__(self, index: int) -> float:
         if self.bad:
