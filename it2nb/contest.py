@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,13 @@ class Budget:
 
     rounds: int = 4
     evaluations: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("rounds", self.rounds), ("evaluations", self.evaluations)):
+            if value is None and name == "evaluations":
+                continue
+            if type(value) is not int or value < 1:
+                raise It2nbError(f"{name}={value!r:.60} of a budget: a whole number from 1")
 
 
 @dataclass(slots=True)
@@ -166,7 +173,7 @@ def _interval(
 def arena(
     workflow: Any,
     controllers: Sequence[str] | Mapping[str, Any] = NAMES,
-    seeds: Sequence[int] = range(5),
+    seeds: Sequence[int] | int = range(5),
     budget: Budget | int = 4,
     *,
     directory: str | Path | None = None,
@@ -182,8 +189,8 @@ def arena(
         ``"none"``, ``"rule"``, ``"optuna"``, ``"pbt"``, ``"scripted"``; in a mapping also
         ``{"mine": factory}``, where ``factory(seed)`` makes a controller (an `it2nb.LLMAgent`,
         say) or the text of a rule.
-    seeds : sequence of int
-        Each controller meets the same weights and batches.
+    seeds : sequence of int, or int
+        Or how many, from 0. Each controller meets the same weights and batches.
     budget : Budget or int
         Or its rounds.
     directory : path, optional
@@ -201,9 +208,11 @@ def arena(
     Raises
     ------
     It2nbError
-        If no controller has a name that is given, or the goal has no direction.
+        If no controller has a name that is given, the goal has no direction, or seeds or
+        budget are none.
     """
-    budget = Budget(budget) if isinstance(budget, int) else budget
+    budget = budget if isinstance(budget, Budget) else Budget(budget)
+    seeds = _seeds(seeds)
     goal = workflow.goal
     if goal.direction is None:
         raise It2nbError(goal.undecided())
@@ -224,6 +233,16 @@ def arena(
     reference = "none" if "none" in entries else next(iter(entries))
     about = {"workflow": repr(workflow), "budget": budget, "seeds": list(seeds)}
     return Arena(rows, goal.metric, goal.direction, reference, about)
+
+
+def _seeds(seeds: Any) -> list[int]:
+    """Read seeds, or how many there are."""
+    if type(seeds) is int and seeds >= 1:
+        return list(range(seeds))
+    found = list(seeds) if isinstance(seeds, Iterable) and not isinstance(seeds, str) else []
+    if not found or not all(type(each) is int for each in found):
+        raise It2nbError(f"seeds={seeds!r:.60} has to be whole numbers, or how many from 1")
+    return found
 
 
 class _Play:

@@ -166,6 +166,34 @@ def test_optuna_says_which_knob_it_can_not_search():
         OptunaController(["nam"]).space(knobs)
 
 
+def test_optuna_by_itself_searches_rates_alone():
+    session = it2nb.TrainingSession(directory=None)
+    layer = torch.nn.Linear(2, 2)
+    groups = [{"params": [layer.weight]}, {"params": [layer.bias], "weight_decay": 0.1}]
+    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, weight_decay=0.01)
+    it2nb.make_interactive(optimizer, session=session)
+    found = OptunaController().space(session.knobs.views())
+    assert set(found) == {"lr", "weight_decay", "momentum"}
+
+
+@pytest.mark.parametrize("controller", [OptunaController(["lrr"]), it2nb.ScriptedAgent("lrr")])
+def test_a_knob_that_is_none_is_told_of_in_the_baseline(controller: Any):
+    workflow = Tiny("ci")
+    session = it2nb.TrainingSession(workflow.goal, directory=None, seed=1)
+    session.attach(controller, blocking=True)
+    session.run_rounds(workflow.train, 1)
+    (said,) = [each for each in session.warnings if "'lrr'" in each]
+    assert "did you mean 'lr'" in said
+
+
+def test_a_number_of_seeds_is_taken_and_nonsense_is_not():
+    result = it2nb.arena(Tiny("ci"), ["none"], seeds=2, budget=1)
+    assert list(result.frame()["seed"]) == [0, 1]
+    for options in ({"seeds": 0}, {"seeds": []}, {"seeds": "ab"}, {"budget": 0}, {"budget": 1.5}):
+        with pytest.raises(It2nbError, match=r"seeds=|rounds="):
+            it2nb.arena(Tiny("ci"), ["none"], **{"seeds": 1, "budget": 1, **options})
+
+
 # --- population-based training ------------------------------------------------------------------
 
 

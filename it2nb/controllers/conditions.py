@@ -404,6 +404,14 @@ class _Together:
         return " and ".join(met) if len(met) == len(said) else None
 
 
+def metrics_of(condition: Condition) -> list[str]:
+    """Return the metrics that a condition names."""
+    if isinstance(condition, All):
+        return [name for each in condition.conditions for name in metrics_of(each)]
+    name = getattr(condition, "metric", None)
+    return [name] if isinstance(name, str) else []
+
+
 def quoted(name: str) -> str:
     """Write a name so that the grammar reads it as one."""
     from it2nb.controllers.grammar import is_name

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: How far a knob without a bound is searched from its value, as a factor.
 REACH = 100.0
+#: What is searched of each optimizer when nobody says.
+SEARCHED = ("lr", "weight_decay", "momentum")
 
 
 class OptunaController:
@@ -23,10 +25,11 @@ class OptunaController:
     Parameters
     ----------
     knobs : sequence of str or mapping, optional
-        Which knobs; with ``{name: (low, high)}`` the range too. By default all that have both
-        bounds or choices, and ``lr``. A range comes from the knob's bounds and scale; a positive
-        knob without one of them, or with 0 as the lower end of a log scale, is searched from a
-        hundredth to a hundredfold of its value, on a log scale.
+        Which knobs; with ``{name: (low, high)}`` the range too. By default ``lr``,
+        ``weight_decay`` and ``momentum`` of each optimizer, for all its groups. A range comes
+        from the knob's bounds and scale; a positive knob without one of them, or with 0 as the
+        lower end of a log scale, is searched from a hundredth to a hundredfold of its value, on
+        a log scale.
     study : optuna.Study, optional
         Yours, with its sampler, pruner and storage; its direction has to be the goal's.
     prune : bool
@@ -41,6 +44,7 @@ class OptunaController:
     source: ControllerSource = "plan"
     every: ClassVar[int] = 1
     is_quick = True
+    needs_goal = True
 
     def __init__(
         self,
@@ -65,6 +69,10 @@ class OptunaController:
         """Say what is searched, as JSON."""
         names = None if self.knobs is None else list(self.knobs)
         return {"knobs": names, "prune": self.prune}
+
+    def knob_names(self) -> list[str]:
+        """Name the knobs that were asked for."""
+        return [] if self.knobs is None else [str(each) for each in self.knobs]
 
     def plan(self, context: RoundContext) -> Plan:
         """Ask the study for the values of a round."""
@@ -123,7 +131,7 @@ class OptunaController:
             If a name is no knob, or nothing can be searched.
         """
         views = {view.name: view for view in knobs}
-        chosen = list(views) if self.knobs is None else list(self.knobs)
+        chosen = _usual(views) if self.knobs is None else list(self.knobs)
         found: dict[str, Any] = {}
         for name in chosen:
             if name not in views:
@@ -138,7 +146,10 @@ class OptunaController:
                     f"high)}}"
                 )
         if not found:
-            raise ControllerError("no knob has a range that could be searched; name some: knobs=")
+            raise ControllerError(
+                f"none of {', '.join(SEARCHED)} has a range that could be searched; name knobs, as "
+                f"in OptunaController(['lr']){near('', views)}"
+            )
         return found
 
     def _distribution(self, view: KnobView, given: tuple[float, float] | None) -> Any:
@@ -153,7 +164,7 @@ class OptunaController:
         low, high = given if given is not None else (view.min, view.max)
         log = view.scale == "log"
         if given is None and (low is None or high is None or (log and low <= 0)):
-            if not view.value > 0 or (self.knobs is None and view.name != "lr"):
+            if not view.value > 0:
                 return None
             low = max(view.value / REACH, low or 0.0)
             high = view.value * REACH if high is None else min(view.value * REACH, high)
@@ -188,3 +199,14 @@ class OptunaController:
                 params=params, distributions=dict(space), value=record["value"]
             )
             self.study.add_trial(made)
+
+
+def _usual(views: Mapping[str, KnobView]) -> list[str]:
+    """What is worth a search: never a switch such as `maximize`, nor eps or betas."""
+    found = []
+    for name, view in views.items():
+        owner, dot, last = name.rpartition(".")
+        # A norm has a momentum too: what has a learning rate beside it is an optimizer's.
+        if view.dtype == "float" and last in SEARCHED and owner + dot + "lr" in views:
+            found.append(name)
+    return found

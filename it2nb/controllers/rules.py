@@ -16,6 +16,7 @@ from it2nb.controllers.conditions import (
     Every,
     Watch,
     check_steps,
+    metrics_of,
     quoted,
     say,
 )
@@ -175,6 +176,8 @@ class Watching:
         step = attached.session.step_count or -1
         self._watch = self.rule.condition.begin(step)
         self._step = step
+        for metric in metrics_of(self.rule.condition):
+            attached.session.expected.add(metric, f"the rule {self.rule.text!r:.200}")
 
     def ask(self, seen: Observation) -> Asked:
         """Look once; what the rule asks for if it is met."""

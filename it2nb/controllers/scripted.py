@@ -66,6 +66,7 @@ class ScriptedAgent:
     """
 
     source: Literal["agent"] = "agent"
+    needs_goal = True
 
     def __init__(
         self,
@@ -158,9 +159,11 @@ class ScriptedAgent:
     def reflect(self, ctx: RoundContext, record: Mapping[str, Any]) -> str:
         """Say what a round came to."""
         self._note_start(ctx.round)
-        value, metric = record.get("value"), record.get("metric") or "the goal"
-        if not is_number(value):
-            said = f"round {ctx.round} has no {metric}"
+        value, metric = record.get("value"), record.get("metric")
+        if metric is None:
+            said = f"round {ctx.round}: the run has no goal"
+        elif not is_number(value):
+            said = f"round {ctx.round}: {metric} was not recorded, or is no number"
         else:
             rate = self._begun.get(ctx.round)
             what = "" if rate is None else f" with {self.knob} {rate:.4g}"
@@ -170,6 +173,10 @@ class ScriptedAgent:
                 said += ", the best so far" if improved else ", no better than before"
         self._say(said)
         return said
+
+    def knob_names(self) -> list[str]:
+        """Name the knob that it sets."""
+        return [self.knob]
 
     def call_row(self) -> dict[str, Any]:
         """What was said since the last row; for ``agent_call``."""

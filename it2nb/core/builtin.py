@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -9,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from it2nb.core.actions import ActionSpec, Owed
 from it2nb.core.errors import KnobError, Rejected
 from it2nb.core.knobs import Coerced, Outcome
-from it2nb.core.serving import KnobChange
+from it2nb.core.recorder import number_of, shown
+from it2nb.core.serving import KnobChange, Said
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session
@@ -188,7 +190,24 @@ def evaluate(payload: dict[str, Any], session: Session) -> Any:
     if session.evaluator is None:
         session.emit("evaluate_requested", {"step": session.step_count})
         return Owed("evaluate")
-    return session.evaluate_now()
+    found = session.evaluate_now()
+    wrong = _no_numbers(found)
+    return Said(found, wrong) if wrong else found
+
+
+def _no_numbers(found: Any) -> str:
+    """Say which of an evaluator's values are no numbers; empty when all are."""
+    if found is None:
+        return "the evaluator returned None: nothing was recorded"
+    values = found if isinstance(found, Mapping) else {"evaluate": found}
+    wrong = [
+        f"{name} is {shown(value).rstrip(',')}"
+        for name, value in values.items()
+        if number_of(value)[0] is None
+    ]
+    if not wrong:
+        return ""
+    return f"not recorded, for they are no numbers: {'; '.join(wrong[:8])}"
 
 
 def save_checkpoint(payload: dict[str, Any], session: Session) -> Any:

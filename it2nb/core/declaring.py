@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from it2nb.core.actions import spec_from
 from it2nb.core.bound import Bound
-from it2nb.core.guards import Condition, Guard
+from it2nb.core.expected import Expected
+from it2nb.core.guards import Condition, Guard, watched
 from it2nb.core.knobs import Knob, KnobRegistry
 from it2nb.core.queue import ActionHandle
 from it2nb.core.telling import Telling
@@ -26,6 +27,7 @@ class Declaring(Telling):
     knobs: KnobRegistry
     turns: Turns
     bound: Bound
+    expected: Expected
     evaluator: Callable[[], Any] | None
     _ending: threading.Lock
     _on_end: list[Callable[[], Any]]
@@ -153,6 +155,8 @@ class Declaring(Telling):
         """Watch a condition at every control point; see `Guard`. Any thread."""
         watcher = Guard(condition, do, cooldown=cooldown)
         self.every(1, watcher, name=f"guard {type(condition).__name__}")
+        for metric in watched(condition):
+            self.expected.add(metric, f"the guard {type(condition).__name__}")
         return watcher
 
     def before_change(self, function: Callable[[ActionHandle], Any]) -> Callable[[], None]:

@@ -35,6 +35,12 @@ class Condition(Protocol):
         """Look at the run; return what was met, or None."""
 
 
+def watched(condition: Condition) -> list[str]:
+    """Return the metrics that a condition names: its `metric`, its `metrics`."""
+    names = [getattr(condition, "metric", None), *(getattr(condition, "metrics", None) or ())]
+    return [each for each in names if isinstance(each, str)]
+
+
 def _fresh(session: Session, metric: str, seen: int) -> tuple[int, float] | None:
     """The newest value of a metric, unless it was seen at this step already."""
     newest = session.metrics.latest().get(metric)

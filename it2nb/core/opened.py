@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -11,7 +12,7 @@ from typing import Any
 
 from it2nb.core import archive
 from it2nb.core.chain import pack_rows
-from it2nb.core.errors import JournalDamaged
+from it2nb.core.errors import JournalDamaged, JournalError
 from it2nb.core.history import History
 from it2nb.core.metrics import MetricStore
 from it2nb.core.verify import VerifyReport, checked, file_of, verify_file
@@ -45,6 +46,11 @@ def open(path: str | Path, kind: type[OpenedJournal] | None = None) -> OpenedJou
     JournalDamaged
         If a line is not what was written; names the seq. An unfinished last line is left out.
     """
+    if not isinstance(path, (str, os.PathLike)) or not str(path):
+        raise JournalError(
+            f"{path!r:.60} is no path: give journal.jsonl, the folder of a run, or an exported "
+            f"run.zip"
+        )
     path = Path(path)
     made = kind or OpenedJournal
     if not archive.is_archive(path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 _UNUSUAL = (struct.error, TypeError, AttributeError, RuntimeError, ValueError, LookupError)
 #: Numbers of a segment: first row in the store, table, first row in the table, round, branch.
 SEGMENT = 5
+#: Names of which it is noted that their value was no number; more are not told apart.
+MOST_REFUSED = 50
 
 
 class Recorder:
@@ -30,7 +32,9 @@ class Recorder:
     Attributes
     ----------
     refused : dict of str to str
-        Per metric, why its first value that is no number was left out.
+        Per metric, why its first value that is no number was left out; the first 50 names.
+    on_refused : callable or None
+        Called with name and reason when a name comes into `refused`.
     """
 
     __slots__ = (
@@ -45,11 +49,13 @@ class Recorder:
         "_shift",
         "_tables",
         "_width",
+        "on_refused",
         "refused",
     )
 
     def __init__(self) -> None:
         self.refused: dict[str, str] = {}
+        self.on_refused: Callable[[str, str], object] | None = None
         self._count = 0
         self._tables: dict[frozenset[str], Table] = {}
         self._segments = array("q")
@@ -124,8 +130,13 @@ class Recorder:
         self, step: int, values: Mapping[str, Any], t: float, branch_id: int, round: int
     ) -> None:
         """Record when names, branch or round changed, a chunk is full or a value is odd."""
+        if isinstance(values, dict) and not values:
+            return
         self._names = None  # nothing goes the fast way while its parts are exchanged
-        with guard("metrics", lambda fault: self.refused.setdefault("", fault.error)):
+        if not isinstance(values, Mapping) and not hasattr(values, "items"):
+            self._refuse("", "" if "" in self.refused else f"{shown(values)} is no mapping")
+            return
+        with guard("metrics", lambda fault: self._refuse("", fault.error)):
             clean: dict[str, float] = {}
             for name, value in values.items():
                 number = self._number(name, value)
@@ -145,20 +156,20 @@ class Recorder:
             self._count += 1
 
     def _number(self, name: object, value: Any) -> float | None:
-        number: float | None = None
-        if isinstance(value, (str, bytes)):
-            why = f"{value!r:.60} is text, not a number"
-        else:
-            with guard(f"value of {name}") as fault:
-                # float() of a one-element array is deprecated in NumPy, and of a tensor that
-                # carries a graph it warns in PyTorch.
-                if isinstance(value, np.ndarray) or hasattr(value, "detach"):
-                    value = value.item()
-                number = float(value)
-            why = f"a {type(value).__name__} is no number ({fault.error})"
+        number, error = number_of(value)
         if number is None:
-            self.refused.setdefault(_text(name), why)
+            text = _text(name)
+            if text not in self.refused:
+                self._refuse(text, f"{shown(value)} is no number{error}")
         return number
+
+    def _refuse(self, name: str, why: str) -> None:
+        if name in self.refused or len(self.refused) >= MOST_REFUSED:
+            return
+        self.refused[name] = why
+        if self.on_refused is not None:
+            with guard(f"warning of {name}"):
+                self.on_refused(name, why)
 
     def _table(self, names: Sequence[str]) -> Table:
         key = frozenset(names)
@@ -185,6 +196,51 @@ class Recorder:
         self._current = table, self._count, row
         self._branch_id, self._round = branch_id, round
         return row
+
+
+def number_of(value: Any) -> tuple[float | None, str]:
+    """Read a metric's value.
+
+    Returns
+    -------
+    number : float or None
+        None for what is no number.
+    error : str
+        What reading it raised, in brackets; empty where nothing was.
+    """
+    if isinstance(value, (str, bytes)):
+        return None, ""
+    number: float | None = None
+    with guard("value of a metric") as fault:
+        # float() of a one-element array is deprecated in NumPy, and of a tensor that carries a
+        # graph it warns in PyTorch.
+        if isinstance(value, np.ndarray) or hasattr(value, "detach"):
+            value = value.item()
+        number = float(value)
+    return number, f" ({fault.error})" if fault else ""
+
+
+def shown(value: Any) -> str:
+    """Say what a value is that is no number: its text for a short one, its type, its shape."""
+    kind = type(value).__name__
+    if value is None:
+        return "None"
+    if isinstance(value, (str, bytes)):
+        return f"{value[:40]!r}, a text,"
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple):
+        return f"a {kind} of shape {tuple(shape)}"
+    text = ""
+    if isinstance(value, (int, float, complex, list, tuple, dict)) and _is_short(value):
+        text = f"{value!r:.60}, "
+    return f"{text}a {kind},"
+
+
+def _is_short(value: Any) -> bool:
+    if isinstance(value, (list, tuple, dict)):
+        inner = value.values() if isinstance(value, dict) else value
+        return len(value) <= 4 and all(type(each) in (int, float, str) for each in inner)
+    return not isinstance(value, int) or value.bit_length() < 200
 
 
 def _text(name: object) -> str:

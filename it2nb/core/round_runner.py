@@ -14,7 +14,7 @@ from it2nb.core.actions import ActionSpec
 from it2nb.core.builtin import NoArgs
 from it2nb.core.control import StopTraining
 from it2nb.core.declared import Declared
-from it2nb.core.errors import It2nbError, Rejected, SessionEnded
+from it2nb.core.errors import It2nbError, Rejected, SessionEnded, near
 from it2nb.core.faults import guard
 from it2nb.core.goal_value import Score, value_of
 from it2nb.core.rounds import Memory, Plan, RoundContext, is_number
@@ -233,6 +233,7 @@ class Rounds:
             session.warn(
                 f"the goal {metric!r} was not recorded in round {session.round}: report it with "
                 f"session.report_eval({{{metric!r}: ...}}), or give the session an evaluator"
+                f"{near(metric, session.metrics.latest(session.round))}"
             )
 
     def _is_better(self, value: float | None) -> bool | None:
@@ -294,8 +295,23 @@ class Rounds:
         if self.session.replaying is not None:
             self.session.replaying.serve_plan()
             return
+        if self.is_baseline:
+            self._check_knobs()
         for each in list(self._settings):
             self._set(each)
+
+    def _check_knobs(self) -> None:
+        """All knobs are there: tell of those that a controller names and that are none."""
+        session = self.session
+        for controller in session.controllers:
+            named = controller.controller.hook("knob_names")
+            with guard(f"knobs of {controller.name}", session.report):
+                for name in () if named is None else named():
+                    if name not in session.knobs:
+                        session.warn(
+                            f"{controller.name} is to set {name!r:.80}, and no knob has that "
+                            f"name{near(name, session.knobs)}"
+                        )
 
     def _set(self, name: str) -> None:
         value = self._settings.pop(name)
@@ -358,6 +374,7 @@ def run_rounds(
         )
     if session.goal is not None and session.goal.direction is None:
         raise It2nbError(session.goal.undecided())
+    _check_goal(session)
     kept = memory if memory is not None else session.memory
     if session.replaying is not None:
         # What is done again must not be remembered twice.
@@ -371,6 +388,17 @@ def run_rounds(
     with session.run():
         made.run()
     return made.records
+
+
+def _check_goal(session: Session) -> None:
+    if session.goal is not None or session.replaying is not None:
+        return
+    for each in session.controllers:
+        if each.plans and getattr(each.controller.target, "needs_goal", False):
+            raise It2nbError(
+                f"{each.name} plans rounds by the goal, and this session has none: "
+                f"TrainingSession('val_loss', ...), or goal=Goal('val_loss', 'min')"
+            )
 
 
 def ask_plan(session: Session, context: RoundContext) -> tuple[Plan | None, Any]:

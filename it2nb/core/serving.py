@@ -27,6 +27,13 @@ class KnobChange(NamedTuple):
     outcome: Outcome
 
 
+class Said(NamedTuple):
+    """What a handler returns that did its work and has to say something about it."""
+
+    data: Any
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class Debt:
     """A request that the loop has to carry out itself before its next control point."""
@@ -167,6 +174,8 @@ def attempt(
         return Attempt("failed", f"the handler raised {fault.error}", fault.error)
     if isinstance(data, (Owed, Deferred)):
         return data
+    if isinstance(data, Said):
+        return Attempt("applied", data.reason, data=data.data)
     if isinstance(data, KnobChange):
         outcome = data.outcome
         return Attempt(outcome.status, outcome.reason, outcome.error, change=data)

@@ -21,6 +21,7 @@ from it2nb.core.control import CONTINUE, RunStatus, StepControl, StopTraining
 from it2nb.core.declaring import Declaring
 from it2nb.core.door import Door
 from it2nb.core.errors import It2nbError, SessionEnded, WrongThread
+from it2nb.core.expected import Expected
 from it2nb.core.faults import Fault, frameless, guard
 from it2nb.core.gate import Gate
 from it2nb.core.goals import Goal
@@ -105,6 +106,7 @@ class Session(Declaring, Asking):
         self.actions = ActionRegistry()
         self.policy = policy or Policy()
         self.metrics = MetricStore()
+        self.metrics.on_refused = self.warn_of_value
         self.bound = Bound()
         #: What `it2nb.pytorch.rewind.install` gave.
         self.rewind: Any = None
@@ -168,6 +170,7 @@ class Session(Declaring, Asking):
         # One origin for the rows' t and for the metrics'.
         self._t0 = self.journal.t0
         self.turns = Turns()
+        self.expected = Expected(self)
         self.door = Door(self, queue_size)
         self.queue = self.door.queue
         self.gate = Gate(self)
@@ -175,6 +178,8 @@ class Session(Declaring, Asking):
         lifetime.watch(self)
         if self.goal is not None and self.goal.direction is None:
             self.warn(self.goal.undecided())
+        if self.goal is not None:
+            self.expected.look_out()
 
     # --- control points --------------------------------------------------------------------
 
@@ -218,7 +223,7 @@ class Session(Declaring, Asking):
         elif step < self._step:
             self._went_back(step)
         self._step = step
-        if metrics:
+        if metrics is not None:
             self.metrics.record(
                 step, metrics, self.clock.monotonic() - self._t0, self._branch_id, self._round
             )
@@ -287,6 +292,8 @@ class Session(Declaring, Asking):
             self._stopping = True
             self._attention = True
             self.door.close(f"the run is over ({final})")
+            with guard("metrics that never came", self.report):
+                self.expected.close()
             for call in self._on_end:
                 with guard(f"on_end {getattr(call, '__name__', call)}", self.report):
                     call()
@@ -404,6 +411,8 @@ class Session(Declaring, Asking):
         """Run the evaluator and record what it returns. Training thread, control point."""
         assert self.evaluator is not None
         found = self.evaluator()
+        if found is None:
+            return None
         numbers = found if isinstance(found, Mapping) else {"evaluate": found}
         self.metrics.record(self._step, numbers, self.t, self._branch_id, self._round)
         return found

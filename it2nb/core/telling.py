@@ -91,6 +91,19 @@ class Telling(Standing):
             self.alert(text)
             self.emit("note", {"text": text, "level": "warning"})
 
+    def warn_of_value(self, name: str, why: str) -> None:
+        """Tell that a metric's value was left out. Training thread."""
+        if name:
+            self.warn(
+                f"the metric {name!r} was left out: {why}; a metric is a number or a "
+                f"zero-dimensional tensor (.item(), .mean())"
+            )
+        else:
+            self.warn(
+                f"metrics were left out: {why}; they are a mapping of names to numbers or "
+                f"zero-dimensional tensors, such as {{'loss': 0.5}}"
+            )
+
     def alert(self, text: str) -> None:
         """Show a line in the panel; whoever alerts has written a row of its own. Any thread."""
         if text not in self.warnings:

@@ -172,13 +172,23 @@ class ActionResult(Message):
             said += f", after step {self.step}"
         if self.ok and isinstance(self.data, dict):
             said += "".join(f", {key} {_short(each)}" for key, each in _plainest(self.data))
+        elif self.ok and type(_single(self.data)) in (int, float):
+            said += f", {_short(_single(self.data))}"
         return said + (f" ({self.reason})" if self.reason else "")
 
 
 def _plainest(data: dict[str, Any]) -> list[tuple[str, Any]]:
     """The numbers and texts of a result's data, the first eight; the rest is in `data`."""
-    plain_ones = [(k, v) for k, v in data.items() if isinstance(v, (bool, int, float, str))]
+    singles = [(k, _single(v)) for k, v in data.items()]
+    plain_ones = [(k, v) for k, v in singles if isinstance(v, (bool, int, float, str))]
     return [pair for pair in plain_ones if pair[0] not in ("status", "step")][:8]
+
+
+def _single(value: Any) -> Any:
+    """The one value of a list of lists with a single one, as a tensor of one element is written."""
+    while type(value) is list and len(value) == 1:
+        value = value[0]
+    return value
 
 
 def _short(value: bool | int | float | str) -> str:

@@ -297,3 +297,15 @@ def test_a_rule_costs_the_same_however_long_it_was_watched() -> None:
         )
         sizes.add(len(repr(made._watch)) // 100)
     assert len(sizes) == 1
+
+
+@pytest.mark.parametrize("text", ["los > 0: stop", "los > 0 and loss > 5: pause"])
+def test_a_rule_on_a_metric_that_never_comes_is_told_of_once(text: str) -> None:
+    session = it2nb.TrainingSession(directory=None)
+    session.attach(text)
+    for _ in range(120):
+        session.step({"loss": 1.0})
+    session.end()
+    (said,) = session.warnings
+    assert "no metric 'los'" in said
+    assert f"the rule '{text}' waits for it; did you mean 'loss'?" in said
