@@ -169,9 +169,12 @@ def test_optuna_says_which_knob_it_can_not_search():
 def test_optuna_by_itself_searches_rates_alone():
     session = it2nb.TrainingSession(directory=None)
     layer = torch.nn.Linear(2, 2)
-    groups = [{"params": [layer.weight]}, {"params": [layer.bias], "weight_decay": 0.1}]
+    groups: list[dict[str, Any]] = [
+        {"params": [layer.weight]},
+        {"params": [layer.bias], "weight_decay": 0.1},
+    ]
     optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9, weight_decay=0.01)
-    it2nb.make_interactive(optimizer, session=session)
+    session.bind(layer, optimizers=[optimizer])
     found = OptunaController().space(session.knobs.views())
     assert set(found) == {"lr", "weight_decay", "momentum"}
 
@@ -189,9 +192,12 @@ def test_a_knob_that_is_none_is_told_of_in_the_baseline(controller: Any):
 def test_a_number_of_seeds_is_taken_and_nonsense_is_not():
     result = it2nb.arena(Tiny("ci"), ["none"], seeds=2, budget=1)
     assert list(result.frame()["seed"]) == [0, 1]
-    for options in ({"seeds": 0}, {"seeds": []}, {"seeds": "ab"}, {"budget": 0}, {"budget": 1.5}):
+    wrong: list[dict[str, Any]] = [{"seeds": 0}, {"seeds": []}, {"seeds": "ab"}, {"budget": 0},
+                                   {"budget": 1.5}]  # fmt: skip
+    for options in wrong:
+        given: dict[str, Any] = {"seeds": 1, "budget": 1, **options}
         with pytest.raises(It2nbError, match=r"seeds=|rounds="):
-            it2nb.arena(Tiny("ci"), ["none"], **{"seeds": 1, "budget": 1, **options})
+            arena(Tiny("ci"), ["none"], **given)
 
 
 # --- population-based training ------------------------------------------------------------------

@@ -207,7 +207,7 @@ def _no_numbers(found: Any) -> str:
     ]
     if not wrong:
         return ""
-    return f"not recorded, for they are no numbers: {'; '.join(wrong[:8])}"
+    return f"not recorded as metrics, for it is no number: {'; '.join(wrong[:8])}"
 
 
 def save_checkpoint(payload: dict[str, Any], session: Session) -> Any:

@@ -46,7 +46,8 @@ def open(path: str | Path, kind: type[OpenedJournal] | None = None) -> OpenedJou
     JournalDamaged
         If a line is not what was written; names the seq. An unfinished last line is left out.
     """
-    if not isinstance(path, (str, os.PathLike)) or not str(path):
+    given: Any = path
+    if not isinstance(given, (str, os.PathLike)) or not str(given):
         raise JournalError(
             f"{path!r:.60} is no path: give journal.jsonl, the folder of a run, or an exported "
             f"run.zip"

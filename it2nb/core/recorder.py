@@ -133,8 +133,9 @@ class Recorder:
         if isinstance(values, dict) and not values:
             return
         self._names = None  # nothing goes the fast way while its parts are exchanged
-        if not isinstance(values, Mapping) and not hasattr(values, "items"):
-            self._refuse("", "" if "" in self.refused else f"{shown(values)} is no mapping")
+        given: Any = values
+        if not isinstance(given, Mapping) and not hasattr(given, "items"):
+            self._refuse("", "" if "" in self.refused else f"{shown(given)} is no mapping")
             return
         with guard("metrics", lambda fault: self._refuse("", fault.error)):
             clean: dict[str, float] = {}

@@ -1028,7 +1028,10 @@ def test_the_text_of_a_result_holds_what_came_of_it() -> None:
     with session.run():
         session.step()
         result = session.submit(Action(type="evaluate"), wait=True)
-    assert str(result) == "evaluate: applied, after step 1, val_loss 0.25"
+    assert str(result) == (
+        "evaluate: applied, after step 1, val_loss 0.25 (not recorded as metrics, for it is no "
+        "number: confusion is a list)"
+    )
 
 
 def test_a_handle_and_its_result_are_read_alike() -> None:
