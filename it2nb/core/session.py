@@ -380,7 +380,7 @@ class Session(Declaring, Asking):
         if not self._ended.is_set():
             raise TimeoutError(
                 f"run {self.run_id} is still {self._status} at step {self._step} after "
-                f"{timeout} s; it goes on: session.stop() ends it"
+                f"{timeout} s; {self._what_next()}"
             )
         if self._status == "failed" and self.exception is not None:
             raise self.exception
@@ -493,6 +493,12 @@ class Session(Declaring, Asking):
         self._attention = True
         self.gate.begin_round()
         return True
+
+    def _what_next(self) -> str:
+        """Say what a run does that was waited for in vain."""
+        if self._status == "paused":
+            return "it waits to be resumed: session.resume() lets it go on, session.stop() ends it"
+        return "it goes on: session.stop() ends it"
 
     def _went_back(self, step: int) -> None:
         self.fork_branch(step - 1 if step > 0 else 0, f"the loop gave step {step} again")

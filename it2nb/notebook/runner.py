@@ -41,6 +41,8 @@ class Run:
     ----------
     cell_waits : bool
         Whether the cell that started it shows its error by raising it.
+    panel : Panel or None
+        What stands under that cell, kept for its picture at the end.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Run:
         self.session = session
         self.cell = plan.cell
         self.cell_waits = False
+        self.panel: Any = None
         self.wiring = wiring
         self._shell = shell
         self._modes = plan.modes
@@ -57,7 +60,8 @@ class Run:
         self._thread: threading.Thread | None = None
         kernel = output.kernel
         session.output = output.terminal
-        session.waiter = lambda of, timeout: wait_for_end(of, timeout, kernel)
+        headless = not output.allows_stdin
+        session.waiter = lambda of, timeout: wait_for_end(of, timeout, kernel, headless=headless)
         session.awaiter = lambda of: await_end(of, kernel)
 
     @property

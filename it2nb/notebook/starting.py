@@ -36,7 +36,7 @@ def start(shell: Any, plan: Plan, output: CellOutput, *, waits: bool) -> Run:
     run.cell_waits = waits
     if plan.options.panel:
         with guard("showing the panel", session.report):
-            _show_panel(session)
+            run.panel = _show_panel(session)
     running.begin(shell.user_ns, run)
     return run
 
@@ -67,9 +67,11 @@ def _session(plan: Plan, namespace: dict[str, Any]) -> Session:
     return session
 
 
-def _show_panel(session: Session) -> None:
+def _show_panel(session: Session) -> Any:
     from IPython.display import display
 
     from it2nb.notebook.panel import Panel
 
-    display(Panel(session))
+    panel = Panel(session)
+    display(panel)
+    return panel

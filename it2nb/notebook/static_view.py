@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import threading
 import time
+import weakref
 from typing import Any
 
 from it2nb.core.control import ENDED
@@ -16,6 +18,9 @@ from it2nb.panel.rows import cut, mark_of, number
 #: Between two pictures of a run that goes on, seconds: each costs some 20 kB.
 RENEW_S = 60.0
 MARKS = 40
+
+#: What stands under the cells of this process.
+_all_shown: weakref.WeakSet[StaticView] = weakref.WeakSet()
 
 
 class StaticView:
@@ -35,36 +40,61 @@ class StaticView:
         self._display_id = f"it2nb-{display_id}"
         self._shown: str | None = None
         self._shown_at = 0.0
+        self._settled = False
+        # One picture after the other: an older one must not come behind the last.
+        self._lock = threading.Lock()
 
     def show(self) -> None:
         """Show it under the cell that runs."""
         from IPython.display import display
 
-        display(self.bundle(), raw=True, metadata=_METADATA, display_id=self._display_id)
-        self._shown = self._session.status
-        self._shown_at = time.monotonic()
+        with self._lock:
+            display(self.bundle(), raw=True, metadata=_METADATA, display_id=self._display_id)
+            self._shown = self._session.status
+            self._shown_at = time.monotonic()
+        _all_shown.add(self)
 
     def keep_up(self, status: str) -> float | None:
         """Renew what is shown when it is time; returns the seconds until it is again."""
-        if self._shown is None:
-            return None
-        now = time.monotonic()
-        standing = status != "running"
-        due = status != self._shown if standing else now - self._shown_at >= RENEW_S
-        if due:
-            self._renew()
-            self._shown, self._shown_at = status, now
-        if standing:
-            return None
-        return max(1.0, self._shown_at + RENEW_S - now)
+        with self._lock:
+            if self._shown is None or self._settled:
+                return None
+            now = time.monotonic()
+            standing = status != "running"
+            due = status != self._shown if standing else now - self._shown_at >= RENEW_S
+            if due:
+                self._renew()
+                self._shown, self._shown_at = status, now
+            if standing:
+                return None
+            return max(1.0, self._shown_at + RENEW_S - now)
 
     def freeze(self) -> None:
         """Show the last state, if it is not the one that is shown."""
-        status = self._session.status
-        if self._shown is not None and (status != self._shown or status not in ENDED):
-            self._shown = status
+        with self._lock:
+            status = self._session.status
+            if self._shown is not None and (status != self._shown or status not in ENDED):
+                self._shown = status
+                with guard("static view"):
+                    self._renew()
+
+    def settle(self) -> None:
+        """Send the run as it stands now, on the calling thread; its end is sent once.
+
+        Those who save a notebook while they run it listen to no cell but the one that runs: what
+        another thread sends after it, or for another cell, is lost to them.
+        """
+        with self._lock:
+            if self._shown is None or self._settled:
+                return
+            self._shown, self._shown_at = self._session.status, time.monotonic()
+            self._settled = self._session.is_ended
             with guard("static view"):
                 self._renew()
+
+    def shows(self, session: Any) -> bool:
+        """Whether it is a view of this session."""
+        return self._session is session
 
     def _renew(self) -> None:
         from IPython.display import update_display
@@ -86,6 +116,13 @@ class StaticView:
 
 
 _METADATA = {"image/png": {"width": WIDTH}}
+
+
+def settle(session: Any) -> None:
+    """Bring the pictures of a run up to date, from the cell that has waited for it."""
+    for view in list(_all_shown):
+        if view.shows(session):
+            view.settle()
 
 
 def summary(session: Any, variable: str, problem: str | None = None) -> str:

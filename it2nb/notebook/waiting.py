@@ -20,7 +20,9 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from it2nb.core.session import Session, until_ended
+from it2nb.notebook.paused import PausedWatch
 from it2nb.notebook.shell_messages import NoShellSocket, ShellMessages
+from it2nb.notebook.static_view import settle
 
 #: How often a wait looks whether it is over when nobody wakes it, seconds.
 LOOK_S = 0.05
@@ -122,6 +124,7 @@ def serve_until(
     timeout: float | None = None,
     wake: Wake | None = None,
     kernel: Any = None,
+    look_s: float | None = None,
 ) -> bool:
     """Wait in the main thread until `done()`, and serve comm messages meanwhile.
 
@@ -133,6 +136,8 @@ def serve_until(
     wake : Wake, optional
         Called when `done` may have changed; without one it is looked at every `LOOK_S`.
     kernel : Kernel, optional
+    look_s : float, optional
+        Look at `done` that often all the same, seconds.
 
     Returns
     -------
@@ -146,6 +151,8 @@ def serve_until(
     """
     deadline = None if timeout is None else time.monotonic() + timeout
     own_wake = wake or Wake()
+    if wake is None:
+        look_s = LOOK_S
     try:
         with Interrupts(own_wake) as interrupts, _taking_messages(kernel) as messages:
             if messages is not None:
@@ -154,8 +161,8 @@ def serve_until(
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     return False
-                look = left if wake is not None else LOOK_S if left is None else min(left, LOOK_S)
-                _poll(messages, own_wake, look)
+                looks = [each for each in (left, look_s) if each is not None]
+                _poll(messages, own_wake, min(looks, default=None))
                 interrupts.check()
                 if messages is not None:
                     messages.receive()
@@ -194,17 +201,31 @@ def in_main_shell() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def wait_for_end(session: Session, timeout: float | None, kernel: Any = None) -> None:
+def wait_for_end(
+    session: Session, timeout: float | None, kernel: Any = None, *, headless: bool = False
+) -> None:
     """Wait until a session has ended, for `session.waiter`. Any thread but the training one.
+
+    In the main shell the run's end is shown in full when this returns.
+
+    Parameters
+    ----------
+    session : Session
+    timeout : float or None
+        Seconds.
+    kernel : Kernel, optional
+    headless : bool
+        Nobody is at a panel: a run that stays paused ends a wait without a time limit.
 
     Raises
     ------
     KeyboardInterrupt
         When the wait was interrupted; its message says that the run goes on.
+    RunStaysPaused
     """
-    if session.is_ended:
-        return
     if not in_main_shell():
+        if session.is_ended:
+            return
         over = threading.Event()
         remove = session.when_ended(over.set)
         try:
@@ -213,10 +234,27 @@ def wait_for_end(session: Session, timeout: float | None, kernel: Any = None) ->
             remove()
         return
     try:
+        if not session.is_ended:
+            _wait_in_shell(session, timeout, kernel, headless)
+    finally:
+        if session.is_ended or headless:
+            settle(session)
+
+
+def _wait_in_shell(session: Session, timeout: float | None, kernel: Any, headless: bool) -> None:
+    watch = PausedWatch(session) if headless and timeout is None else None
+
+    def done() -> bool:
+        if watch is not None and not session.is_ended:
+            watch.look()
+        return session.is_ended
+
+    look_s = None if watch is None else LOOK_S
+    try:
         with closing(Wake()) as wake:
             remove = session.when_ended(wake)
             try:
-                serve_until(lambda: session.is_ended, timeout=timeout, wake=wake, kernel=kernel)
+                serve_until(done, timeout=timeout, wake=wake, kernel=kernel, look_s=look_s)
             finally:
                 remove()
     except KeyboardInterrupt:
@@ -233,6 +271,12 @@ def still_running(session: Session) -> str:
 
 async def await_end(session: Session, kernel: Any = None) -> None:
     """Wait in an event loop until a session has ended, for `session.awaiter`."""
+    await _await_end(session, kernel)
+    if in_main_shell():
+        settle(session)
+
+
+async def _await_end(session: Session, kernel: Any) -> None:
     messages = shell_messages(kernel) if kernel is not None and in_main_shell() else None
     try:
         with _stirred(asyncio.get_running_loop()):

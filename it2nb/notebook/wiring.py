@@ -161,14 +161,15 @@ class Wiring:
             from it2nb.pytorch import fingerprints
 
             fingerprints.end(self._session)
+        # First: an optimizer that a function made lives only by what is bound.
+        for knob in self._session.knobs.values():
+            with guard(f"get of {knob.name}"):
+                _freeze(knob)
         bound = self._session.bound
         for kept in (bound.models, bound.optimizers, bound.schedulers):
             kept.clear()
         bound.scaler = None
         bound.names.clear()
-        for knob in self._session.knobs.values():
-            with guard(f"get of {knob.name}"):
-                _freeze(knob)
 
     # --- control points ---------------------------------------------------------------------
 

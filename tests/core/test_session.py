@@ -602,6 +602,16 @@ def test_two_metrics_logged_for_one_step_from_two_places_are_one_row() -> None:
 # --- waiting ------------------------------------------------------------------------------------
 
 
+def test_a_wait_for_a_paused_run_says_that_it_waits_to_be_resumed() -> None:
+    session = Session(directory=None)
+    session.start()
+    session.change_status("paused")
+    with pytest.raises(TimeoutError, match=r"still paused .* waits to be resumed") as caught:
+        session.wait(0.01)
+    assert "goes on:" not in str(caught.value)
+    session.finish()
+
+
 def test_wait_times_out_without_ending_the_run_and_raises_what_the_loop_raised() -> None:
     _, session = made()
     loop = Loop(session)

@@ -55,6 +55,43 @@ def test_run_all_in_nbclient_finishes_the_run_c34(tmp_path: Path) -> None:
     assert any(row["type"] == "journal_sealed" for row in rows(tmp_path))
 
 
+def picture(cell: Any) -> str:
+    """Return the text of the run's picture, which a saved notebook keeps."""
+    shown = [each["data"] for each in cell.outputs if "image/png" in each.get("data", {})]
+    assert len(shown) == 1
+    return str(shown[0]["text/plain"])
+
+
+def test_the_saved_picture_is_of_the_runs_end(tmp_path: Path) -> None:
+    made = executed(
+        "%load_ext it2nb",
+        "%%it2 --watch loss --no-wait\nwhile True: loss = 1.0",
+        "%it2 stop",
+        "%it2 wait",
+        "%%it2 --watch loss\nfor i in range(100): loss = 10.0 + i",
+        folder=tmp_path,
+    )
+    assert ": stopped, step" in picture(made.cells[1])
+    assert ": finished, step 100 of 100\nloss 109" in picture(made.cells[4])
+
+
+def test_a_paused_run_that_nobody_resumes_fails_the_cell_that_waits(tmp_path: Path) -> None:
+    made = executed(
+        "%load_ext it2nb\nfrom it2nb.notebook import paused\npaused.PAUSED_S = 0.3",
+        "%%it2 --watch loss --rule 'loss > 14: pause'\nfor i in range(100): loss = 10.0 + i",
+        folder=tmp_path,
+        allow_errors=True,
+    )
+    told = [line for line in texts(made.cells[1]).splitlines() if "is paused after step 6" in line]
+    assert len(told) == 1
+    assert "by rule (loss 15 > 14)" in told[0] and "fails in 0.3 s" in told[0]
+    [error] = [out for out in made.cells[1].outputs if out.output_type == "error"]
+    assert error.ename == "RunStaysPaused"
+    for part in ("step 6", "loss 15 > 14", "0.3 s", "resume()", "--no-wait", "stop, lower_lr"):
+        assert part in error.evalue
+    assert ": paused, step 6 of 100" in picture(made.cells[1])
+
+
 def test_a_failing_run_fails_its_cell_once_c34(tmp_path: Path) -> None:
     made = executed(
         "%load_ext it2nb",

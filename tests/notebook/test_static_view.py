@@ -11,7 +11,7 @@ import pytest
 
 from it2nb.core.session import Session
 from it2nb.notebook.picture import SCALE, WIDTH, draw
-from it2nb.notebook.static_view import StaticView, summary
+from it2nb.notebook.static_view import StaticView, settle, summary
 
 EVIL = "<img src=x onerror=alert(1)>"
 
@@ -104,3 +104,33 @@ def test_it_is_renewed_at_the_end_and_not_at_every_turn(
     view.freeze()
     assert len(shown.updates) == 1
     assert "finished" in shown.updates[0]["text/plain"]
+
+
+def test_the_end_is_sent_once_by_whoever_waited_and_nothing_older_after_it(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = Shown(monkeypatch)
+    view = StaticView(session, "session", "id")
+    settle(session)
+    assert shown.updates == []  # nobody shows it
+    view.show()
+    settle(session)
+    session.end()
+    for _ in range(2):
+        settle(session)
+    assert view.keep_up("running") is None
+    assert view.keep_up("finished") is None
+    texts = [each["text/plain"] for each in shown.updates]
+    assert ["finished" in text for text in texts] == [False, True]
+
+
+def test_a_sender_that_was_first_does_not_keep_the_waiting_cell_from_sending(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = Shown(monkeypatch)
+    view = StaticView(session, "session", "id")
+    view.show()
+    session.end()
+    view.keep_up("finished")  # perhaps for a cell that nobody listens to any more
+    settle(session)
+    assert len(shown.updates) == 2

@@ -340,3 +340,27 @@ def test_settings_of_layers_are_knobs_where_one_asks_for_them(cells: Cells) -> N
     assert session.wait(LIMIT_S) == "finished"
     assert (handle.result().status, cells("model[1].p")) == ("applied", 0.25)
     assert session.model_tree is not None
+
+
+def test_knobs_of_an_optimizer_that_a_function_made_keep_their_last_value(cells: Cells) -> None:
+    cells(
+        "import weakref\n"
+        "def fit():\n"
+        "    global made\n"
+        "    inner = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)\n"
+        "    made = weakref.ref(inner)\n"
+        "    plan = torch.optim.lr_scheduler.ExponentialLR(inner, 0.5)\n"
+        "    for _ in range(3):\n"
+        "        F.cross_entropy(model(X), Y).backward()\n"
+        "        inner.step()\n"
+        "        plan.step()\n"
+    )
+    cells("%%it2 --no-panel\nfit()")
+    session = it2nb.current()
+    assert session.wait(LIMIT_S) == "finished"
+    gc.collect()
+    assert session.knobs["momentum"].value == 0.9
+    assert session.knobs["lr"].value == pytest.approx(0.0625)
+    # And nothing of the training is kept for that.
+    assert session.bound.optimizers == []
+    assert cells("made()") is None
