@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from it2nb.core.errors import It2nbError
 from it2nb.core.session import Session
 from it2nb.integrations.lightning import SteeringCallback
 from it2nb.session import TrainingSession
@@ -31,4 +32,8 @@ class LightningCallback(SteeringCallback):
     """
 
     def __init__(self, session: Session | Callable[[], Any] | None = None) -> None:
+        if session is not None and not isinstance(session, Session) and not callable(session):
+            raise It2nbError(
+                f"session={session!r:.60} has to be a TrainingSession, or a function that makes one"
+            )
         super().__init__(session, lambda title: TrainingSession(title=title))

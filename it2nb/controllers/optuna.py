@@ -56,6 +56,7 @@ class OptunaController:
         startup: int = 3,
     ) -> None:
         self._optuna = require("optuna", extra="optuna", feature="it2nb.OptunaController")
+        _check(knobs, study, seed, startup)
         self.knobs = knobs
         self.study = study
         self.prune = prune
@@ -210,3 +211,16 @@ def _usual(views: Mapping[str, KnobView]) -> list[str]:
         if view.dtype == "float" and last in SEARCHED and owner + dot + "lr" in views:
             found.append(name)
     return found
+
+
+def _check(knobs: Any, study: Any, seed: Any, startup: Any) -> None:
+    listed = isinstance(knobs, (Sequence, Mapping)) and not isinstance(knobs, (str, bytes))
+    if knobs is not None and not (listed and all(isinstance(each, str) for each in knobs)):
+        raise ControllerError(
+            f"knobs={knobs!r:.60} has to be names, as in ['lr'], or {{name: (low, high)}}"
+        )
+    if study is not None and not all(hasattr(study, each) for each in ("ask", "tell", "trials")):
+        raise ControllerError(f"study={study!r:.60} has to be an optuna.Study")
+    for name, value in (("seed", seed), ("startup", startup)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise ControllerError(f"{name}={value!r:.60} has to be a whole number from 0")

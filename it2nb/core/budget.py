@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any
 
 from it2nb.core.errors import It2nbError
@@ -51,8 +52,11 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name, limit in asdict(self).items():
-            if limit is not None and not limit >= 0:
-                raise It2nbError(f"budget {name}={limit!r} has to be 0 or more")
+            if limit is None:
+                continue
+            is_real = isinstance(limit, Real) and not isinstance(limit, bool)
+            if not is_real or not limit >= 0:
+                raise It2nbError(f"budget {name}={limit!r:.60} has to be a number, 0 or more")
 
     def exceeded(self, spent: Spending, changes: bool, elapsed_s: float, source: str) -> str | None:
         """Say which limit one more request would break; None when none."""

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from it2nb.core.errors import It2nbError
 from it2nb.core.faults import guard
 from it2nb.core.knobs import Knob
 from it2nb.integrations.lightning_library import Callback
@@ -69,6 +70,7 @@ class SteeringCallback(Callback):
         """`fit` begins: its session."""
         if stage != "fit":
             return
+        self._refuse_twin(trainer)
         self._close()  # what another fit left, that was broken off
         kind = type(pl_module).__name__
         session = session_for(self.given, lambda: self._new_session(kind))
@@ -80,6 +82,15 @@ class SteeringCallback(Callback):
             session.on_evaluate(self._evaluate)
             spec = replace(session.actions["evaluate"], unavailable=self._cant_evaluate)
             session.actions.register(spec, replace=True)
+
+    def _refuse_twin(self, trainer: Any) -> None:
+        for other in trainer.callbacks:
+            same = isinstance(other, SteeringCallback) and other.given is self.given
+            if same and other is not self and not callable(self.given):
+                raise It2nbError(
+                    "this Trainer has two LightningCallbacks for one session, and each step would "
+                    "count twice: leave one of them away"
+                )
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Bind what is trained, and let in what was asked before."""

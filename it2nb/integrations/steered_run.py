@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from it2nb.core.control import RunStatus, StepControl, StopTraining
-from it2nb.core.errors import SessionEnded
+from it2nb.core.errors import It2nbError, SessionEnded
 from it2nb.core.faults import guard
 from it2nb.core.guards import Guard, NonFinite
 from it2nb.core.lifetime import is_inert, runs
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 #: Share of the run's time that snapshots may take which nobody asked for.
 SNAPSHOT_SHARE = 0.005
+
+#: The sessions under which a trainer trains just now.
+_under_way: WeakSet[Any] = WeakSet()
 
 NewSession = Callable[[], Any]
 #: Makes a session with this title.
@@ -90,6 +94,12 @@ class SteeredRun:
     """
 
     def __init__(self, session: Session, trainer: str, goes_on: str) -> None:
+        if session in _under_way:
+            raise It2nbError(
+                f"a trainer trains under run {session.run_id} already, and each step would count "
+                f"twice: give the one inside a session of its own (session=...), or begin it "
+                f"after the other has ended"
+            )
         self.session = session
         self.trainer = trainer
         self.used = Used()
@@ -106,6 +116,7 @@ class SteeredRun:
     def prepare(self) -> None:
         """Set the session up, before anything of it is used."""
         session = self.session
+        _under_way.add(session)
         board = switchboard()
         self._aside = board.attachments.pop(get_ident(), None)
         self._honoured = True if self._aside is not None else session.honours_control
@@ -201,6 +212,7 @@ class SteeredRun:
     def close(self, status: RunStatus | None = None, error: BaseException | None = None) -> None:
         """Take everything away again, and end the session where it is the training's own."""
         session = self.session
+        _under_way.discard(session)
         self.used.close()
         session.honours_control = self._honoured
         if self._aside is not None and not session.is_ended:

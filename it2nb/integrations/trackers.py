@@ -31,6 +31,13 @@ def track(
         raise SessionEnded(f"{session.run_id} has ended: track a run before it ends")
     if isinstance(tracker, str):
         tracker = made(tracker, **options)
+    elif isinstance(tracker, type) or not all(
+        callable(getattr(tracker, each, None)) for each in ("open", "points", "mark", "close")
+    ):
+        raise It2nbError(
+            f"{tracker!r:.60} is no tracker: give one of {', '.join(NAMES)}, or an object with "
+            f"open, points, mark and close"
+        )
     elif options:
         raise It2nbError(
             f"{', '.join(sorted(options))}: a tracker that is made already takes no options here"

@@ -97,6 +97,7 @@ def plan_of(shell: Any, line: str, options: CellOptions, body: str, raw: str | N
     )
     _check_evaluate(found, space)
     _check_knobs(found, space)
+    _check_steps_of(found, space, reach(own, space))
     return found
 
 
@@ -120,6 +121,35 @@ def _check_evaluate(plan: Plan, space: Mapping[str, Any]) -> None:
     raise It2nbError(
         f"--evaluate {asked}: there is no {root_of(asked)!r}{near(root_of(asked), known)}"
     )
+
+
+def _check_steps_of(plan: Plan, space: Mapping[str, Any], used: Names) -> None:
+    name = plan.options.steps_of
+    if name is None:
+        return
+    if not name.isidentifier():
+        return
+    mentioned = plan.locals | used.all | used.attributes
+    if name not in space and name in mentioned | _optimizer_classes():
+        return  # made later
+    if name in space and (hasattr(space[name], "param_groups") or name in used.binds):
+        return
+    if name in space:
+        raise It2nbError(f"--steps-of {name}: it is a {type(space[name]).__name__}, no optimizer")
+    known = [each for each, value in space.items() if hasattr(value, "param_groups")]
+    raise It2nbError(f"--steps-of {name}: there is no {name!r}{near(name, known)}")
+
+
+def _optimizer_classes() -> set[str]:
+    """What an optimizer is called that no variable holds."""
+    optim: Any = sys.modules.get("torch.optim")
+    found: set[str] = set()
+    left = [] if optim is None else [optim.Optimizer]
+    while left:
+        kind = left.pop()
+        found |= {kind.__name__, kind.__name__.lower()}
+        left += kind.__subclasses__()
+    return found
 
 
 def _check_knobs(plan: Plan, space: dict[str, Any]) -> None:

@@ -149,7 +149,12 @@ class Wiring:
                 self._attachment.detach()
         with guard("watched values", session.report):
             self._watcher.finish()
-        if self.at == "optimizer" and self._options.watch and session.step_count == 0:
+        if self._options.steps_of is not None and session.step_count == 0:
+            session.warn(
+                f"--steps-of {self._options.steps_of}: no optimizer of this name made a step, so "
+                f"there were no steps"
+            )
+        elif self.at == "optimizer" and self._options.watch and session.step_count == 0:
             session.warn(
                 "no optimizer made a step, so nothing was recorded; with --at loop each turn of "
                 "the outermost loop is a step"

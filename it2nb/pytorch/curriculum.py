@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from it2nb.core.errors import KnobError, Rejected
+from it2nb.core.rounds import is_number
 from it2nb.pytorch.sampling import Draws, SteeredSampler
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class CurriculumSampler(SteeredSampler):
         values = np.asarray(difficulties, dtype=np.float64)
         if values.ndim != 1 or not len(values) or np.isnan(values).any():
             raise KnobError("difficulties are one number for each item, and no NaN")
-        if not 0.0 < share <= 1.0:
+        if not is_number(share) or not 0.0 < share <= 1.0:
             raise KnobError(f"share={share!r} has to be above 0 and at most 1")
         self.order = np.argsort(values, kind="stable")
         self._knob = knob

@@ -9,6 +9,7 @@ import numpy as np
 from torch.utils.data import ConcatDataset
 
 from it2nb.core.errors import KnobError, Rejected
+from it2nb.core.rounds import is_number
 from it2nb.pytorch.sampling import Draws, SteeredSampler
 
 if TYPE_CHECKING:
@@ -68,6 +69,11 @@ class SourceSampler(SteeredSampler):
         session: Session | None = None,
         knob: str = "weight",
     ) -> None:
+        if weights is not None and not isinstance(weights, Mapping):
+            raise KnobError(f"weights={weights!r:.60} has to be a mapping of sources to shares")
+        odd = {name: value for name, value in (weights or {}).items() if not is_number(value)}
+        if odd:
+            raise KnobError(f"weights are numbers between 0 and 1, not {odd!r:.80}")
         empty = [name for name, each in sources.items() if len(each) == 0]
         if not sources or empty:
             raise KnobError(f"a source needs items; empty: {', '.join(empty) or 'all of them'}")

@@ -19,6 +19,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import lightning as L
 
+from it2nb.core.errors import It2nbError
 from it2nb.interactive import make_interactive
 from it2nb.lightning_callback import LightningCallback
 from it2nb.pytorch.sources import SourceSampler
@@ -301,3 +302,20 @@ def test_weights_of_sources_are_knobs() -> None:
     trainer = trainer_of(session, {3: lambda: session.set("weight[b]", 1.0)}, max_steps=6)
     trainer.fit(Tiny(), DataLoader(mix.dataset, sampler=mix, batch_size=4))
     assert "in force from batch 3 of this pass on" in trainer.at.given[3].result(0).reason
+
+
+def test_two_callbacks_for_one_session_are_refused() -> None:
+    session = new_session()
+    trainer = L.Trainer(
+        max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False,
+        callbacks=[LightningCallback(session), LightningCallback(session)],
+    )  # fmt: skip
+    with pytest.raises(It2nbError, match="count twice"):
+        trainer.fit(Tiny(), DataLoader(TensorDataset(torch.ones(4, 4)), batch_size=2))
+    assert not session.is_ended
+
+
+def test_what_is_no_session_is_said() -> None:
+    with pytest.raises(It2nbError, match="session=5 has to be"):
+        LightningCallback(5)  # type: ignore[arg-type]

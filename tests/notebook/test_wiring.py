@@ -364,3 +364,28 @@ def test_knobs_of_an_optimizer_that_a_function_made_keep_their_last_value(cells:
     # And nothing of the training is kept for that.
     assert session.bound.optimizers == []
     assert cells("made()") is None
+
+
+@pytest.mark.parametrize(
+    "name, said", [("nope", "there is no 'nope'"), ("model", "it is a Sequential, no optimizer")]
+)
+def test_steps_of_what_is_no_optimizer_is_refused_at_the_start(
+    cells: Cells, name: str, said: str
+) -> None:
+    cells("at = -1")
+    with pytest.raises(it2nb.It2nbError, match=said):
+        cells(f"%%it2 --no-panel --dir none --wait --steps-of {name}\n{LOOP}")
+
+
+def test_steps_of_an_optimizer_that_never_steps_is_told_and_requests_are_served(
+    cells: Cells,
+) -> None:
+    cells(
+        "%%it2 --no-panel --dir none --wait --steps-of later\n"
+        "import it2nb\nit2nb.current().do('note', text='asked')\nat = -1\n"
+        f"{LOOP}later = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    )
+    session = it2nb.current()
+    assert session.step_count == 0
+    assert any("--steps-of later: no optimizer" in each for each in session.warnings)
+    assert session.journal.requests()["status"].tolist() == ["applied"]
