@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from it2nb.contest_entries import check_seeds, check_workflow, entries_of
 from it2nb.controllers.optuna import OptunaController
 from it2nb.controllers.pbt import Population
-from it2nb.core.errors import It2nbError, near
+from it2nb.core.errors import It2nbError
 from it2nb.core.rounds import Memory, RoundContext, is_number
 from it2nb.session import TrainingSession
 
@@ -213,18 +214,13 @@ def arena(
     """
     budget = budget if isinstance(budget, Budget) else Budget(budget)
     seeds = _seeds(seeds)
+    check_seeds(seeds)
+    check_workflow(workflow)
     goal = workflow.goal
     if goal.direction is None:
         raise It2nbError(goal.undecided())
     workflow.check()
-    entries: dict[str, Any] = (
-        dict(controllers)
-        if isinstance(controllers, Mapping)
-        else {name: name for name in controllers}
-    )
-    for name, what in entries.items():
-        if isinstance(what, str) and what not in NAMES and ":" not in what:
-            raise It2nbError(f"{name}: no controller is named {what!r:.60}{near(what, NAMES)}")
+    entries = entries_of(controllers, NAMES)
     rows = []
     for seed in seeds:
         for name, what in entries.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -234,3 +235,31 @@ def test_a_population_leaves_the_global_streams_as_they_were(tmp_path):
 def test_a_population_of_one_is_refused(tmp_path):
     with pytest.raises(It2nbError, match="at least 2 members, not 1"):
         Population(Tiny("ci"), [it2nb.TrainingSession(directory=None)])
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"controllers": ()}, "controllers are none"),
+        ({"controllers": "none"}, "has to be a list of names"),
+        ({"controllers": ("none", "none")}, "would play twice"),
+        ({"controllers": (5,)}, "is no name"),
+        ({"controllers": {"x": "loss > : pause"}}, "loss > : pause"),
+        ({"controllers": {"x": 5}}, "is no controller"),
+        ({"workflow": None}, "is no workflow"),
+        ({"workflow": Tiny}, "make one, Tiny()"),
+        ({"seeds": [1, 1]}, "twice"),
+        ({"seeds": [-1]}, "whole numbers"),
+        ({"seeds": ["a"]}, "whole numbers"),
+        ({"seeds": ()}, "whole numbers"),
+        *(({"budget": each}, "of a budget") for each in (0, -1, True, 1.5, "2", None)),
+    ],
+)
+def test_what_makes_no_sense_is_said_before_anything_trains(given: Any, said: str) -> None:
+    class Never(Tiny):
+        def train(self, *args: Any, **kwargs: Any) -> None:
+            raise AssertionError("it trained")
+
+    options: Any = {"workflow": Never("ci"), "controllers": ("none",), "seeds": [0]} | given
+    with pytest.raises(It2nbError, match=re.escape(said)):
+        arena(options.pop("workflow"), **options)
