@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,9 +10,11 @@ from it2nb.controllers.base import Adapted, ControllerError
 from it2nb.controllers.fixed import is_fixed
 from it2nb.controllers.late import LATE, Late
 from it2nb.controllers.thinking import Thinking, contained
+from it2nb.core.depth import MAX_DEPTH, too_deep
 from it2nb.core.faults import Fault, guard
 from it2nb.core.redaction import redacted
 from it2nb.core.rounds import Plan, RoundContext
+from it2nb.core.wire import strict
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session
@@ -193,7 +196,7 @@ class Attached(Thinking):
             "agent_reflection",
             "reflection",
             context,
-            lambda: self.controller.reflect(context, record),
+            lambda: self.controller.reflect(context, copy.deepcopy(dict(record))),
         )
 
     def _between_rounds(
@@ -203,7 +206,7 @@ class Attached(Thinking):
         fault = Fault(f"{key} of {self.name}")
 
         def work() -> None:
-            with guard(fault.where) as caught, contained(self._worker):
+            with guard(fault.where, passes=()) as caught:
                 found.append(call())
             if caught:
                 fault.error, fault.traceback = caught.error, caught.traceback
@@ -217,8 +220,15 @@ class Attached(Thinking):
         row: dict[str, Any] = {**self._who(), "round": context.round}
         row["took_s"] = round(session.clock.monotonic() - began, 4)
         answer = found[0] if found else None
-        told = answer.describe() if isinstance(answer, Plan) else answer
-        row[key] = redacted({key: told})[key]
+        with guard(fault.where) as caught, contained(self._worker):
+            told = answer.describe() if isinstance(answer, Plan) else answer
+            if too_deep(told):
+                raise ControllerError(f"the {key} is nested more than {MAX_DEPTH} deep")
+            row[key] = strict(redacted({key: told})[key])[0]
+        if caught:
+            # What can't be written can't be done either.
+            answer, row[key] = None, None
+            fault.error, fault.traceback = caught.error, caught.traceback
         if fault:
             row["error"] = fault.error
             self._failed(fault)

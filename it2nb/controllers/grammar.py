@@ -36,6 +36,7 @@ from it2nb.controllers.conditions import (
 )
 from it2nb.controllers.rules import Rule
 from it2nb.core.errors import near
+from it2nb.core.rounds import is_number
 
 _NAME = r"[A-Za-z_][\w.]*(?:/[A-Za-z_][\w.]*)*(?:\[\w+\])*"
 _TOKEN = re.compile(
@@ -432,8 +433,10 @@ class _Reader:
             self._fail(f"{what} should stand here", ())
         token = self._next()
         number = token.value
-        if number in (float("inf"), float("-inf")):
+        if not is_number(number):
             self._fail_at(token, "the number is too large")
+        if number == 0 and re.search(r"[1-9]", token.text.lower().partition("e")[0]):
+            self._fail_at(token, "the number is so small that it reads as 0")
         return -number if negative else number
 
     def _whole(self, what: str, least: int = 0) -> int:

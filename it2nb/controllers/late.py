@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from it2nb.controllers.observation import Observation
 from it2nb.core.faults import guard
+from it2nb.core.rounds import is_number
 from it2nb.core.wire import Action
 
 if TYPE_CHECKING:
@@ -113,11 +113,11 @@ def _change(
 ) -> tuple[Literal["factor", "add"], float] | None:
     """Read an asked value as a change of the value that was seen; None where it is none."""
     value: Any = action.payload.get("value")
-    if action.type != "set_knob" or not _is_number(value):
+    if action.type != "set_knob" or not is_number(value):
         return None
     then: Any
     then, now = _then_and_now(action, seen, session)
-    if not _is_number(then) or not _is_number(now):
+    if not is_number(then) or not is_number(now):
         return None
     knob: Knob | None = None
     with guard("knob of a late answer"):
@@ -141,7 +141,3 @@ def _now(session: Session, name: str) -> Any:
     with guard(f"get of {name}"):
         value = session.knobs[name].value
     return value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -59,7 +59,7 @@ class Thinking:
         self._closed = False
         self._results: deque[ActionResult] = deque(maxlen=RESULTS)
         self._untold: deque[ActionResult] = deque(maxlen=10 * MAX_REQUESTS)
-        self._worker = Worker(f"it2nb {self.name}")
+        self._worker = Worker(f"it2nb {self.name}", self._died)
 
     @property
     def is_thinking(self) -> bool:
@@ -203,6 +203,15 @@ class Thinking:
         if self._in_a_row >= MAX_ERRORS:
             self.pause(f"{self._in_a_row} errors in a row, the last one {fault.error}")
 
+    def _died(self, fault: Fault) -> None:
+        """Something beside the answer itself raised on the worker: an error as any other."""
+        self.calls += 1
+        self._failed(fault)
+        if self.source != "rule":
+            row = {**self._who(), "requests": 0, "error": fault.error}
+            self.session.emit("agent_call", row, source=self.source)
+        self.show()
+
     def _write_call(
         self, seen: Observation, took_s: float, requests: int, fault: Fault, more: bool
     ) -> None:
@@ -219,12 +228,16 @@ class Thinking:
     def _write(self, type: str, row: dict[str, Any]) -> None:
         """Write a row with what the controller says of its call, and book what it cost."""
         session = self.session
-        with guard(f"call_row of {self.name}", session.report):
+        with guard(f"call_row of {self.name}", session.report), contained(self._worker):
             said = redacted(self.controller.call_row())
             row = {**said, **row}
             tokens, cost = said.get("tokens"), said.get("cost")
-            if isinstance(tokens, int) or isinstance(cost, (int, float)):
-                session.policy.spend(self.source, tokens=tokens or 0, cost=cost or 0.0)
+            if tokens is not None or cost is not None:
+                session.policy.spend(
+                    self.source,
+                    tokens=0 if tokens is None else tokens,
+                    cost=0.0 if cost is None else cost,
+                )
         session.emit(type, row, source=self.source)
         self.show()
 

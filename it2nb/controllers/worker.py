@@ -6,16 +6,19 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from it2nb.core.faults import Fault, guard
+
 
 class Worker:
     """Runs one job after another on a daemon thread, which is started by the first one.
 
     A job that hangs keeps its thread for ever; nothing waits for it, and the process ends
-    without it.
+    without it. What a job raises, whatever it is, is reported, and the next one is run.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, report: Callable[[Fault], object] | None = None) -> None:
         self._name = name
+        self._report = report
         self._jobs: SimpleQueue[tuple[Callable[[], object], threading.Event] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._open = 0
@@ -34,13 +37,13 @@ class Worker:
         return threading.current_thread() is self._thread
 
     def post(self, job: Callable[[], object], t: float) -> threading.Event:
-        """Give it a job, which must not raise; the event is set when it is over. Any thread."""
+        """Give it a job; the event is set when it is over, whatever it raised. Any thread."""
         over = threading.Event()
         with self._lock:
             if self._open == 0:
                 self.since = t
             self._open += 1
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 self._thread.start()
         self._jobs.put((job, over))
@@ -54,7 +57,8 @@ class Worker:
         while (item := self._jobs.get()) is not None:
             job, over = item
             try:
-                job()
+                with guard(self._name, self._report, passes=()):
+                    job()
             finally:
                 with self._lock:
                     self._open -= 1

@@ -10,6 +10,7 @@ import orjson
 from pydantic import ValidationError
 
 from it2nb.core.actions import explain
+from it2nb.core.depth import MAX_DEPTH, too_deep
 from it2nb.core.errors import QueueFull
 from it2nb.core.faults import guard
 from it2nb.core.policy import CONTROLLERS
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 #: Largest payload, bytes of JSON; so that a request costs a bounded amount of memory.
 MAX_PAYLOAD = 16_384
+_TOO_DEEP = f"the request is nested too deep; at most {MAX_DEPTH} levels are taken"
 #: A replay brings what these asked for, also on the training thread.
 _BROUGHT = CONTROLLERS | {"replay"}
 
@@ -158,7 +160,12 @@ class Door:
 def shape(asked: object) -> tuple[Action, str | None]:
     """Make an Action of what came in; with the reason when it is none."""
     if isinstance(asked, Action):
+        if any(map(too_deep, (asked.payload, asked.observed, asked.expect))):
+            bare: dict[str, Any] = {"payload": {}, "observed": None, "expect": None}
+            return asked.model_copy(update=bare), _TOO_DEEP
         action, wrong = asked, None
+    elif isinstance(asked, Mapping) and too_deep(asked, MAX_DEPTH + 1):
+        return _stand_in(asked), _TOO_DEEP
     elif isinstance(asked, Mapping):
         try:
             action, wrong = Action.model_validate(dict(asked)), None

@@ -12,6 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from it2nb.core.control import StopTraining
+
+#: What ends a training on purpose; all else that is raised in steering stays behind a boundary.
+ENDING: tuple[type[BaseException], ...] = (
+    StopTraining, KeyboardInterrupt, SystemExit, GeneratorExit,
+)  # fmt: skip
+
 
 @dataclass(slots=True)
 class Fault:
@@ -38,15 +45,27 @@ class Fault:
     def catch(self, error: BaseException) -> None:
         """Take the text of `error`."""
         self.kind = type(error).__name__
-        detail = str(error)
+        detail = text_of(error)
         self.error = f"{self.kind}: {detail}" if detail else self.kind
-        self.traceback = "".join(traceback.format_exception(error))
+        try:
+            self.traceback = "".join(traceback.format_exception(error))
+        except BaseException as second:  # foreign code writes a part of it
+            self.traceback = f"{self.error} (no traceback: {type(second).__name__})"
+
+
+def text_of(error: BaseException) -> str:
+    """What an exception says; where it can't say that itself, so much is said."""
+    try:
+        return str(error)
+    except BaseException as second:  # the boundary itself: DESIGN section 3, rule 6
+        return f"(its text can't be read: {type(second).__name__})"
 
 
 class guard(Fault):
     """Keep an exception from passing the boundary `where`.
 
-    Catches Exception only: StopTraining, KeyboardInterrupt and SystemExit pass.
+    StopTraining, KeyboardInterrupt, SystemExit and GeneratorExit pass; whatever else is raised
+    is caught, also what is no Exception.
 
     Parameters
     ----------
@@ -55,6 +74,8 @@ class guard(Fault):
     report : callable, optional
         Called with the Fault after it was caught. What it raises is dropped: a report that
         fails must not do what the fault itself may not.
+    passes : tuple of exception types
+        What is not caught. None on a thread of our own: it would end that thread without a word.
 
     Returns
     -------
@@ -63,12 +84,19 @@ class guard(Fault):
     """
 
     # One object, the fault itself, and no generator: a request passes several of these.
-    __slots__ = ("_report",)
+    __slots__ = ("_passes", "_report")
 
-    def __init__(self, where: str, report: Callable[[Fault], object] | None = None) -> None:
+    def __init__(
+        self,
+        where: str,
+        report: Callable[[Fault], object] | None = None,
+        *,
+        passes: tuple[type[BaseException], ...] = ENDING,
+    ) -> None:
         self.where = where
         self.error = self.traceback = self.kind = ""
         self._report = report
+        self._passes = passes
 
     def __enter__(self) -> Fault:
         return self
@@ -81,14 +109,17 @@ class guard(Fault):
     ) -> bool:
         if error is None:
             return False
-        if not isinstance(error, Exception):
+        if isinstance(error, self._passes):
             return False
         self.catch(error)
         if self._report is not None:
             try:
                 self._report(self)
-            except Exception as second:  # the boundary itself: DESIGN section 3, rule 6
-                self.error += f" (and its report failed: {type(second).__name__}: {second})"
+            except BaseException as second:  # the boundary itself: DESIGN section 3, rule 6
+                if isinstance(second, self._passes):
+                    raise
+                said = f"{type(second).__name__}: {text_of(second)}"
+                self.error += f" (and its report failed: {said})"
         return True
 
 
@@ -110,7 +141,7 @@ def frameless(error: BaseException, text: str) -> BaseException:
     with guard("copy of an exception"):
         twin = copy.copy(error)
     if type(twin) is not type(error):
-        twin = RuntimeError(f"{type(error).__name__}: {error}")
+        twin = RuntimeError(f"{type(error).__name__}: {text_of(error)}")
     assert twin is not None
     twin.__traceback__ = twin.__cause__ = twin.__context__ = None
     twin.add_note(text)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from it2nb.core.budget import Budget, Spending
 from it2nb.core.errors import It2nbError, KnobError, Rejected
+from it2nb.core.knobs import shown
+from it2nb.core.rounds import is_number
 from it2nb.core.wire import SOURCES, KnobView
 
 if TYPE_CHECKING:
@@ -210,7 +212,19 @@ class Policy:
         return self
 
     def spend(self, source: str, *, tokens: int = 0, cost: float = 0.0) -> None:
-        """Book tokens and money that a controller used. Any thread."""
+        """Book tokens and money that a controller used. Any thread.
+
+        Raises
+        ------
+        It2nbError
+            If one of them is negative or no finite number; nothing is booked then.
+        """
+        for name, used in (("tokens", tokens), ("cost", cost)):
+            if not is_number(used) or used < 0:
+                raise It2nbError(
+                    f"{name}={shown(used)} can't be booked on {source}: it has to be a finite "
+                    f"number, 0 or more"
+                )
         spent = self._spent.setdefault(source, Spending())
         spent.tokens += tokens
         spent.cost += cost

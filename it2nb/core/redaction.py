@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from it2nb.core.depth import MAX_DEPTH, too_deep
+
 #: What stands in the place of a secret.
 HIDDEN = "***"
 #: Characters; a shorter value would hide words that are none.
@@ -33,8 +35,11 @@ def _sounds_secret(name: str) -> bool:
 def redacted(payload: Mapping[str, Any]) -> dict[str, Any]:
     """Copy a payload with its secrets hidden, at any depth. Any thread.
 
-    The payload itself when it holds none: requests come often, secrets hardly ever.
+    The payload itself when it holds none: requests come often, secrets hardly ever. Nothing of
+    one that is nested too deep to look through.
     """
+    if too_deep(payload):
+        return {"left_out": f"it is nested more than {MAX_DEPTH} deep"}
     if not _holds_one(payload):
         return payload if isinstance(payload, dict) else dict(payload)
     return {key: _hide(key, value) for key, value in payload.items()}

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from it2nb.core.errors import KnobError, Rejected
+from it2nb.core.knobs import shown
+from it2nb.core.rounds import is_number
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session
@@ -39,11 +41,14 @@ def absolute(action: str, payload: dict[str, Any], session: Session) -> dict[str
         raise Rejected(f"set_knob takes one of value, factor and add, not {' and '.join(given)}")
     key = given[0]
     by = payload[key]
-    if isinstance(by, bool) or not isinstance(by, (int, float)) or not math.isfinite(by):
-        raise Rejected(f"{key}={by!r:.60} is not a finite number")
+    if not is_number(by):
+        raise Rejected(f"{key}={shown(by)} is not a finite number")
     now = _number(payload.get("name"), key, session)
-    value = now * by if key == "factor" else now + by
-    if not math.isfinite(value):
+    try:
+        value = now * by if key == "factor" else now + by
+    except OverflowError:  # of whole numbers beyond a float's range
+        value = math.inf
+    if not is_number(value):
         raise Rejected(f"{now!r} {'x' if key == 'factor' else '+'} {by!r} is not finite")
     if isinstance(now, int):
         # A whole number stays one: the nearest.

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, NoReturn
 
 import orjson
 
+from it2nb.core.depth import MAX_DEPTH, too_deep
 from it2nb.core.errors import It2nbError
 from it2nb.core.goals import Goal
 from it2nb.core.wire import Action, KnobView, strict
@@ -76,14 +79,19 @@ class Plan:
         PlanError
             If it is none of these.
         """
-        if plan is None or isinstance(plan, Plan):
-            return plan
+        if plan is None:
+            return None
+        if isinstance(plan, Plan):
+            # Nobody has looked at what it was made with.
+            plan = {each: getattr(plan, each) for each in cls.__slots__}
         if not isinstance(plan, Mapping):
             raise PlanError(
                 f"a plan is a Plan or a mapping, not a {type(plan).__name__}: {plan!r:.80}"
             )
         if not plan.keys() & {"settings", "reason", "text", "schedule", "stop"}:
             plan = {"settings": plan}
+        if too_deep(plan):
+            raise PlanError(f"the plan is nested more than {MAX_DEPTH} deep")
         settings = plan.get("settings") or {}
         if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
             raise PlanError(f"settings={settings!r:.80} has to be a mapping of knobs to values")
@@ -112,6 +120,8 @@ def _scheduled(schedule: Any) -> Iterator[Scheduled]:
         raise PlanError(f"{len(schedule)} requests are scheduled; at most {MAX_SCHEDULED}")
     for each in schedule:
         if isinstance(each, Scheduled):
+            if type(each.step) is not int or each.step < 0 or not isinstance(each.action, Action):
+                raise PlanError(f"{each!r:.80} needs a whole 'step' from 0, and an Action")
             yield each
             continue
         step = each.get("step") if isinstance(each, Mapping) else None
@@ -134,7 +144,10 @@ def _action(type: str, payload: dict[str, Any]) -> Action:
 
 
 class Memory:
-    """What earlier rounds came to: one JSON object a round, in a file or in memory.
+    """What earlier rounds came to: one JSON object a round, in a file or in memory. Any thread.
+
+    Several may share a file, in other processes too: each record is added at its end, and read
+    by the others when they are next asked.
 
     Parameters
     ----------
@@ -145,30 +158,32 @@ class Memory:
     Raises
     ------
     It2nbError
-        If a line before the last is no JSON object.
+        If it is a folder, or a line that ends is no JSON object.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = None if path is None else Path(path)
         self._records: list[dict[str, Any]] = []
-        self._whole = 0
-        if self.path is not None and self.path.exists():
-            self._read(self.path)
+        # Bytes and lines of the file that were read, and which file that was.
+        self._whole = self._lines = 0
+        self._file = 0
+        self._lock = threading.RLock()
+        self._read()
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self._read())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(list(self._records))
+        return iter(self.records)
 
     def __repr__(self) -> str:
         where = "in memory" if self.path is None else str(self.path)
-        return f"<Memory of {len(self)} rounds, {where}>"
+        return f"<Memory of {len(self._records)} rounds, {where}>"
 
     @property
     def records(self) -> list[dict[str, Any]]:
         """All records, oldest first."""
-        return list(self._records)
+        return list(self._read())
 
     def add(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Remember a record; it is on disk when this returns.
@@ -179,22 +194,26 @@ class Memory:
             As it was written: plain JSON, non-finite numbers as null.
         """
         plain: dict[str, Any] = strict(dict(record))[0]
-        if self.path is not None:
+        with self._lock:
+            if self.path is None:
+                self._records.append(plain)
+                return plain
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("r+b" if self.path.exists() else "w+b") as file:
-                # Behind the last whole line: a torn one is written over.
-                file.seek(self._whole)
+            with self.path.open("a+b") as file, _alone(file):
+                tail = self._take(file)
+                if tail:  # torn: nobody writes it any more, we hold the lock
+                    file.truncate(self._whole)
+                elif self._whole and (file.seek(self._whole - 1), file.read(1))[1] != b"\n":
+                    file.write(b"\n")
                 file.write(orjson.dumps(plain) + b"\n")
-                file.truncate()
                 file.flush()
                 os.fsync(file.fileno())
-                self._whole = file.tell()
-        self._records.append(plain)
+                self._take(file)
         return plain
 
     def last(self, n: int = IN_PROMPT) -> list[dict[str, Any]]:
         """Return the newest `n` records, oldest first."""
-        return self._records[-n:] if n > 0 else []
+        return self._read()[-n:] if n > 0 else []
 
     def best(self, direction: Literal["min", "max"] | None = None) -> dict[str, Any] | None:
         """Return the record with the best finite ``value``, the first of equals.
@@ -209,7 +228,7 @@ class Memory:
         It2nbError
             If neither says which way is better.
         """
-        scored = [each for each in self._records if is_number(each.get("value"))]
+        scored = [each for each in self.records if is_number(each.get("value"))]
         if not scored:
             return None
         direction = direction or scored[-1].get("direction")
@@ -221,34 +240,90 @@ class Memory:
     def apart(self) -> Memory:
         """Copy the records into one that writes no file."""
         other = Memory()
-        other._records = list(self._records)
+        other._records = self.records
         return other
 
-    def _read(self, path: Path) -> None:
-        data = path.read_bytes()
-        lines = data.split(b"\n")
-        for number, line in enumerate(lines, 1):
-            is_last = number == len(lines)
-            if is_last:
-                return  # without its newline it is torn, or empty
-            found: Any = None
-            with suppress(ValueError):
-                found = json.loads(line) if line.strip() else {}
-            if not isinstance(found, dict):
-                if number == len(lines) - 1 and lines[-1] == b"":
-                    return  # the last line, torn inside
+    def _read(self) -> list[dict[str, Any]]:
+        """Read what came to the file meanwhile; returns all records."""
+        with self._lock:
+            if self.path is None or not self.path.exists():
+                return self._records
+            if self.path.is_dir():
                 raise It2nbError(
-                    f"{str(path)!r}, line {number}: {line[:60]!r} is no record; move the file "
-                    f"away, or take the line out"
+                    f"memory={str(self.path)!r} is a folder; name a file in it, such as "
+                    f"{str(self.path / 'rounds.jsonl')!r}"
                 )
-            self._whole += len(line) + 1
-            if found:
-                self._records.append(found)
+            found = self.path.stat()
+            if (found.st_ino, found.st_size) != (self._file, self._whole):
+                with self.path.open("rb") as file:
+                    self._take(file)
+            return self._records
+
+    def _take(self, file: BinaryIO) -> bytes:
+        """Read on in the open file; returns what is left at its end that is no record."""
+        found = os.fstat(file.fileno())
+        if found.st_ino != self._file or found.st_size < self._whole:
+            # Another file, or one that was written anew.
+            self._file, self._whole, self._lines, self._records = found.st_ino, 0, 0, []
+        file.seek(self._whole)
+        *lines, tail = file.read().split(b"\n")
+        for line in lines:
+            record = _record(line)
+            if record is None:
+                self._refuse(line)
+            self._keep(line, record)
+            self._whole, self._lines = self._whole + 1, self._lines + 1
+        record = _record(tail)
+        if record is not None:
+            self._keep(tail, record)  # somebody wrote it by hand
+            return b""
+        if not self._records and not tail.startswith(b"{"):
+            self._refuse(tail)  # no file of ours: nothing of it is cut off
+        return tail
+
+    def _keep(self, line: bytes, record: dict[str, Any] | None) -> None:
+        self._whole += len(line)
+        if record:
+            self._records.append(record)
+
+    def _refuse(self, line: bytes) -> NoReturn:
+        raise It2nbError(
+            f"{str(self.path)!r}, line {self._lines + 1}: {line[:60]!r} is no record; move the "
+            f"file away, or take the line out"
+        )
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """Read a line: {} for a blank one, None where it is no record."""
+    if not line.strip():
+        return {}
+    found: Any = None
+    with suppress(ValueError, RecursionError):
+        found = json.loads(line)
+    return found if isinstance(found, dict) else None
+
+
+@contextmanager
+def _alone(file: BinaryIO) -> Iterator[None]:
+    """Hold the lock of a file, where the system has such locks."""
+    locks: Any = None
+    with suppress(ImportError):
+        locks = importlib.import_module("fcntl")
+    # A network drive may have none.
+    with suppress(OSError):
+        if locks is not None:
+            locks.flock(file, locks.LOCK_EX)
+    yield  # closing the file lets go of it
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is a finite number that a float can hold."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # 10**400
+        return False
 
 
 @dataclass(frozen=True, slots=True)

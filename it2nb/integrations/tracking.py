@@ -77,7 +77,7 @@ class Tracking:
             while not self._session.journal.tail(1, ("knobs_registered",)):
                 if self._ending.wait(0.1):
                     break
-            with guard(f"tracker {self.tracker.name}", self._failed):
+            with guard(f"tracker {self.tracker.name}", self._failed, passes=()):
                 self.tracker.open(self._info())
                 self._is_open = True
             if self._is_open:
@@ -94,13 +94,13 @@ class Tracking:
             while more and self._faults < MAX_FAULTS:
                 events, gap = self._mailbox.drain()
                 more = bool(events)
-                with guard(f"tracker {self.tracker.name}", self._failed) as fault:
+                with guard(f"tracker {self.tracker.name}", self._failed, passes=()) as fault:
                     self._copy(events, gap)
                 if events and not fault:
                     self._faults = 0
         if self._faults >= MAX_FAULTS:
             self._tell(f"{MAX_FAULTS} faults in a row: it gets nothing more")
-        with guard(f"end of tracker {self.tracker.name}", self._failed):
+        with guard(f"end of tracker {self.tracker.name}", self._failed, passes=()):
             self.tracker.close(self._status())
 
     def _copy(self, events: list[Event], gap: Gap | None) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import secrets
 import time
+from asyncio import CancelledError
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote_plus
@@ -15,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 from it2nb.core.errors import ServerError
-from it2nb.core.faults import Fault, guard
+from it2nb.core.faults import ENDING, Fault, guard
 from it2nb.server.answers import Refusal, refuse
 from it2nb.server.hosts import Hosts
 from it2nb.server.limits import Bucket, Limits
@@ -215,7 +216,7 @@ class Shield:
             await send(message)
 
         answer = Refusal(500, _INSIDE, _CLOSE)
-        with guard("server", self._report):
+        with guard("server", self._report, passes=(*ENDING, CancelledError)):
             try:
                 await self._app(scope, receive, watch)
             except (OSError, WebSocketDisconnect):

@@ -89,6 +89,8 @@ def test_texts_are_read(text: str, wanted: Rule) -> None:
         ("at 5: __import__('os')", 16, "no rule has this"),
         ("loss falls above 3: stop", 11, "falls below is meant"),
         ("at 5: lr = 1e999", 11, "the number is too large"),
+        ("at 5: lr x 1e-400", 11, "so small that it reads as 0"),
+        ("at 5: lr x 1" + "0" * 400, 11, "the number is too large"),
         ("at 5: stop" + " " * 2000, 0, "at most 2000"),
     ],
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from it2nb.core.wire import Action
 from it2nb.frames import DTYPES
 from it2nb.session import TrainingSession
 from tests.conftest import dtypes_here
+from tests.core.driving import LIMIT_S
 
 
 class Planner:
@@ -157,6 +159,58 @@ def test_a_plan_that_fails_is_a_row_and_the_round_goes_on_without(plan: Any) -> 
     assert [each["status"] for each in records] == ["finished", "finished"]
     assert training.used[1] == [0.1] * 4
     assert any("planner" in each for each in session.warnings)
+
+
+def cyclic() -> dict[str, Any]:
+    plan: dict[str, Any] = {"lr": 0.2}
+    plan["reason"] = [plan, plan]
+    return plan
+
+
+def deep(levels: int = 500) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(settings=5),  # type: ignore[arg-type]
+        Plan(schedule=5),  # type: ignore[arg-type]
+        Plan(schedule=(5,)),  # type: ignore[arg-type]
+        Plan(reason=cyclic()),  # type: ignore[arg-type]
+        cyclic(),
+        {"settings": {"lr": deep()}},
+        {"settings": {"lr": 0.2}, "schedule": [{"step": 1, "set": {"lr": deep()}}]},
+    ],
+    ids=["settings", "schedule", "scheduled", "reason", "cyclic", "deep", "deep later"],
+)
+def test_a_plan_of_any_kind_never_ends_the_training(plan: Any) -> None:
+    session, training, _, records = rounds(plan, count=2)
+    assert [len(each) for each in training.used] == [4, 4]
+    assert session.status == "finished" and len(records) == 2
+    rows = [each.payload for each in session.journal.since(0)]
+    said = " ".join(str(each.get("error") or each.get("text")) for each in rows)
+    assert any(each in said for each in ("PlanError", "ControllerError", "TypeError", "Attribute"))
+
+
+@pytest.mark.parametrize("said", [cyclic(), deep(), SystemExit(3)], ids=["cyclic", "deep", "exit"])
+def test_a_reflection_of_any_kind_is_an_error_row_and_leaves_the_record_alone(said: Any) -> None:
+    class Reflects(Planner):
+        def reflect(self, ctx: RoundContext, record: Any) -> Any:
+            record.clear()
+            if isinstance(said, BaseException):
+                raise said
+            return said
+
+    session = TrainingSession("val_loss", directory=None, resources_every_s=3600)
+    session.attach(Reflects())
+    records = session.run_rounds(Training(), 2)
+    assert session.status == "finished" and [each["round"] for each in records] == [0, 1]
+    rows = [e.payload for e in session.journal.since(0) if e.type == "agent_reflection"]
+    assert len(rows) == 2 and all(each["error"] for each in rows)
 
 
 def test_a_planner_may_end_the_rounds() -> None:
@@ -394,7 +448,7 @@ class TestMemory:
         assert again.best() == {"round": 4, "value": 4.0, "direction": "max"}
         assert again.best("min") == {"round": 0, "value": 0.0, "direction": "max"}
 
-    @pytest.mark.parametrize("torn", [b'{"round": 1, "val', b'{"round": 1, "val\n', b"\xff\xfe"])
+    @pytest.mark.parametrize("torn", [b'{"round": 1, "val', b"\xff\xfe"])
     def test_a_torn_last_line_is_left_out_and_written_over(
         self, tmp_path: Path, torn: bytes
     ) -> None:
@@ -413,6 +467,46 @@ class TestMemory:
         path.write_bytes(b'{"round": 0}\nnothing\n{"round": 1}\n')
         with pytest.raises(It2nbError, match="line 2"):
             Memory(path)
+
+    def test_a_terminated_line_or_a_foreign_file_is_refused_and_nothing_of_it_is_cut(
+        self, tmp_path: Path
+    ) -> None:
+        for text in (b'{"round": 0}\n{"torn\n', b"print('precious')", b"x = 1\n", b"[1]\n"):
+            path = tmp_path / "rounds.jsonl"
+            path.write_bytes(text)
+            with pytest.raises(It2nbError, match="no record"):
+                Memory(path)
+            assert path.read_bytes() == text
+        with pytest.raises(It2nbError, match="is a folder; name a file in it"):
+            Memory(tmp_path)
+
+    def test_a_whole_last_line_without_its_end_is_a_record(self, tmp_path: Path) -> None:
+        path = tmp_path / "rounds.jsonl"
+        path.write_bytes(b'{"round": 0}\n{"round": 1}')
+        memory = Memory(path)
+        assert len(memory) == 2
+        memory.add({"round": 2})
+        assert Memory(path).records == memory.records == [{"round": n} for n in range(3)]
+
+    def test_several_of_one_file_lose_nothing_and_see_each_other(self, tmp_path: Path) -> None:
+        path = tmp_path / "rounds.jsonl"
+        several = [Memory(path) for _ in range(4)]
+
+        def add(memory: Memory, who: int) -> None:
+            for number in range(10):
+                memory.add({"who": who, "number": number, "pad": "x" * 3000})
+
+        threads = [
+            threading.Thread(target=add, args=(memory, who)) for who, memory in enumerate(several)
+        ]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(LIMIT_S)
+        for memory in (*several, Memory(path)):
+            assert sorted((each["who"], each["number"]) for each in memory) == [
+                (who, number) for who in range(4) for number in range(10)
+            ]
 
     def test_best_asks_for_a_direction_that_no_record_tells(self) -> None:
         memory = Memory()

@@ -125,6 +125,24 @@ def test_a_bad_body_gets_4xx_with_the_reason_and_leaves_no_row(
     assert len(served.session.journal) == before
 
 
+@pytest.mark.parametrize("levels", [100, 500, 900])
+def test_what_is_nested_too_deep_is_rejected_with_both_its_rows(
+    served: Served, levels: int
+) -> None:
+    deep = "[" * levels + "]" * levels
+    body = f'{{"type": "set_knob", "id": "d", "payload": {{"name": "lr", "value": {deep}}}}}'
+    answer = served.http.post(
+        "/actions", content=body, headers={"content-type": "application/json"}
+    )
+    types = [each.type for each in served.session.journal.since() if each.action_id == "d"]
+    if answer.status_code == 400:
+        assert types == []
+    else:
+        assert answer.status_code in (200, 202), answer.text
+        assert answer.json()["result"]["status"] == "rejected"
+        assert types == ["action_submitted", "action_result"]
+
+
 def test_the_entry_decides_the_source_and_the_senders_own_is_the_actor(served: Served) -> None:
     result = ask(served, "set_knob", {"name": "lr", "value": 0.2}, source="human:client")
     assert (result["source"], result["actor"]) == ("http", "human:client")
