@@ -71,7 +71,7 @@ def attach(
     if hook is not None:
         try:
             hook(attached)
-        except BaseException:
+        except BaseException:  # raised again: half attached is not left behind
             attached.detach()
             raise
     return attached

@@ -42,7 +42,7 @@ class SteeredTrainer:
             # Before the first update: the Trainer has no way of its own to make none.
             result = callback.nothing_trained(self)
             callback.close()
-        except BaseException as error:
+        except BaseException as error:  # raised again: the session ends whatever happens
             callback.close(error)
             raise
         else:
