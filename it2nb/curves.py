@@ -37,10 +37,12 @@ def svg(journal: History, metric: str) -> str:
         f'<text x="{LEFT}" y="20" font-size="13" fill="#1d2125">{escape(metric)}</text>',
         *scale.axes(),
     ]
-    for request in Recording(journal).requests:
-        if request.type not in _UNMARKED:
+    recording = Recording(journal)
+    newest = (0, 0) if recording.last is None else (recording.last.round, recording.last.branch_id)
+    for request in recording.requests:
+        # The steps of another round are not these.
+        if request.type not in _UNMARKED and request.place.round == newest[0]:
             parts.append(scale.mark(request.place.step, request.what))
-    newest = max(((view.round, view.branch_id) for view in views), default=(0, 0))
     for view in views:
         colour = "#1976d2" if (view.round, view.branch_id) == newest else "#b9c0c8"
         parts.append(f'<path d="{scale.path(view)}" fill="none" stroke="{colour}"/>')

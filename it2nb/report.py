@@ -95,11 +95,13 @@ def run_data(journal: History, *, title: str = "") -> dict[str, Any]:
         "title": title,
         "status": recording.status,
         "step": 0 if last is None else last.step,
+        "round": 0 if last is None else last.round,
+        "rounds": _rounds(recording),
         "made_at": time.time(),
         "seed": recording.seed,
         "anchor": anchor,
         "events": len(journal),
-        "curves": list(_curves(journal, _lineage(journal))),
+        "curves": list(_curves(journal, _lineage(journal), 0 if last is None else last.round)),
         "requests": requests,
         "rows": rows,
         "left_out": left_out,
@@ -128,18 +130,30 @@ def _lineage(journal: History) -> dict[int, int | None]:
     return found
 
 
-def _curves(journal: History, lineage: dict[int, int | None]) -> Iterator[dict[str, Any]]:
+def _rounds(recording: Recording) -> int:
+    """Return how many rounds the run was to have; 1 without rounds."""
+    if not recording.rounds:
+        return 1
+    said = recording.rounds[-1].payload.get("max_rounds")
+    return max(len(recording.rounds), said if isinstance(said, int) else 1)
+
+
+def _curves(journal: History, lineage: dict[int, int | None], now: int) -> Iterator[dict[str, Any]]:
     """Yield every curve in few points: one for each metric, round and branch.
 
-    `until` is the last step that belongs to the line of the run; null for all, -1 for none.
+    `until` is the last step that belongs to the line of the run, which is in its last round,
+    `now`; null for all, -1 for none.
     """
     store = journal.metrics
-    lines = [(name, *line) for name in store.names() for line in store.lines(name)][:MAX_CURVES]
+    names = store.names()[:MAX_CURVES]
+    each = MAX_CURVES // max(1, len(names))
+    lines = [(name, *line) for name in names for line in store.lines(name)[-each:]]
     points = max(60, min(POINTS, ALL_POINTS // max(1, len(lines))))
     for name, round, branch in lines:
         view = store.view(name, points=points, branch_id=branch, round=round)
         yield {
-            "name": name, "round": round, "branch": branch, "until": lineage.get(branch, -1),
+            "name": name, "round": round, "branch": branch,
+            "until": lineage.get(branch, -1) if round == now else -1,
             "step": [int(step) for step in view.steps.tolist()],
             "t": [float(f"{t:.7g}") for t in view.t.tolist()],
             "value": [_number(value) for value in view.values.tolist()],

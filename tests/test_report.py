@@ -17,7 +17,9 @@ import it2nb
 from it2nb.core.errors import JournalError
 from it2nb.core.faults import Fault
 from it2nb.core.replay import replay
+from it2nb.core.round_runner import run_rounds
 from it2nb.core.session import Session
+from it2nb.curves import svg
 from it2nb.report import render, run_data, write
 from it2nb.session import TrainingSession
 
@@ -308,3 +310,50 @@ def test_a_run_that_goes_on_can_be_exported_and_reported(tmp_path: Path) -> None
         session.step({"loss": 2.0})
     assert session.path is not None
     assert it2nb.open(session.path).is_sealed
+
+
+def test_earlier_rounds_are_no_part_of_the_runs_line(browser: Browser, tmp_path: Path) -> None:
+    session = Session(directory=None, goal=it2nb.Goal("val_loss", "min"))
+    values = {"lr": 0.1}
+    session.register_knob("lr", lambda: values["lr"], lambda value: values.update(lr=value))
+
+    def train(session: Session, context: Any) -> None:
+        for step in range(30):
+            if step == 10 and context.round < 2:
+                session.submit(ask("set_knob", name="lr", value=0.2))
+            session.step({"loss": 1.0 + context.round})
+        if context.round < 2:
+            session.report_eval({"val_loss": 0.5 - context.round / 10})
+
+    run_rounds(session, train, 3)
+    data = run_data(session.journal)
+    assert (data["round"], data["rounds"]) == (2, 3)
+    lines = {(each["name"], each["round"]): each["until"] for each in data["curves"]}
+    assert lines == {
+        ("loss", 0): -1, ("loss", 1): -1, ("loss", 2): None,
+        ("val_loss", 0): -1, ("val_loss", 1): -1,
+    }  # fmt: skip
+    with_colour = svg(session.journal, "val_loss")
+    assert "#1976d2" not in with_colour and "#b35900" not in with_colour
+    assert "#1976d2" in svg(session.journal, "loss")
+
+    page = Opened(browser, write(session.journal, tmp_path / "run.html")).page
+    assert "round 3 of 3" in page.locator("#head").inner_text()
+    old = page.locator("#plots path.curve.old title").all_text_contents()
+    assert sorted(old) == [
+        "loss, round 1", "loss, round 2", "val_loss, round 1", "val_loss, round 2",
+    ]  # fmt: skip
+    assert page.locator("#plots path.mark").count() == 0
+    assert page.locator("#journal tbody td:nth-child(2)").all_text_contents() == ["1", "2"]
+    assert "round 3, step 30" in page.locator("#now").inner_text()
+
+
+def test_of_many_rounds_the_newest_ones_are_drawn_of_every_metric() -> None:
+    session = Session(directory=None, goal=it2nb.Goal("loss", "min"))
+
+    def train(session: Session, context: Any) -> None:
+        session.step({"loss": 1.0, "other": 2.0})
+
+    run_rounds(session, train, 150)
+    drawn = {(each["name"], each["round"]) for each in run_data(session.journal)["curves"]}
+    assert {("loss", 149), ("other", 149)} <= drawn and len(drawn) <= 240

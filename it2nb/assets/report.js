@@ -33,6 +33,9 @@
     }
     return row.type + (row.name ? ` ${row.name}` : "");
   };
+  // People count the baseline, round 0 of the journal, as the first one.
+  const severalRounds = data.rounds > 1 || data.round > 0;
+  const roundName = (round) => `round ${number(round + 1)}`;
   const ok = (row) => row.status === "applied" || row.status === "clamped";
 
   // --- time: seconds of the run, from the first row to the last ------------------------------
@@ -60,6 +63,7 @@
   $("head").append(...[
     make("h1", {}, name),
     make("span", { class: `pill ${/^\w+$/.test(data.status) ? data.status : ""}` }, data.status),
+    severalRounds ? make("span", {}, `${roundName(data.round)} of ${number(Math.max(data.rounds, data.round + 1))}`) : null,
     make("span", {}, `step ${number(data.step)}`),
     make("span", { class: "dim" }, clock(end - start)),
     make("span", { class: "dim" }, `${data.requests.length.toLocaleString("en-US")} requests`),
@@ -139,6 +143,11 @@
       this.max = MAX > MIN ? MAX : MIN + 1;
       this.draw();
     }
+    // Its round where there are several, and its branch where that round has several.
+    lineName(curve) {
+      const branches = this.curves.some((each) => each.round === curve.round && each.branch !== curve.branch);
+      return [severalRounds ? roundName(curve.round) : null, branches ? `branch ${curve.branch}` : null].filter(Boolean).join(", ");
+    }
     x(step) { return L + ((step - this.min) / (this.max - this.min)) * (this.width - L - R); }
     y(value) { return T + ((this.high - y(value)) / (this.high - this.low)) * (H - T - B); }
     draw() {
@@ -155,9 +164,11 @@
       this.marks = [];
       let free = -Infinity;
       for (const row of marks) {
-        if (row.step < this.min || row.step > this.max) continue;
+        // The steps of another round are not these.
+        if (row.step < this.min || row.step > this.max || row.round !== data.round) continue;
         const x = this.x(row.step), back = BACK.has(row.type) ? " back" : "";
-        const line = make("svg:path", { class: `mark${back}`, d: `M${x} ${T}V${H - B}` }, make("svg:title", {}, `${row.source ?? ""}: ${said(row)}, after step ${number(row.step)}`));
+        const where = `after step ${number(row.step)}${severalRounds ? ` of ${roundName(row.round)}` : ""}`;
+        const line = make("svg:path", { class: `mark${back}`, d: `M${x} ${T}V${H - B}` }, make("svg:title", {}, `${row.source ?? ""}: ${said(row)}, ${where}`));
         let label = null;
         if (x > free) {
           const text = (row.name ?? row.type).slice(0, 24);
@@ -168,11 +179,10 @@
         parts.push(line, label);
       }
       this.paths = [];
-      const newest = this.curves.reduce((a, curve) => (curve.round > a.round || (curve.round === a.round && curve.branch > a.branch) ? curve : a), this.curves[0]);
       // What the run went back from first, so that its own line lies above.
       const pieces = [];
       for (const curve of this.curves) {
-        const until = curve.round !== newest.round ? -1 : curve.until === null ? Infinity : curve.until;
+        const until = curve.until === null ? Infinity : curve.until;
         const rest = trials.has(curve.branch) ? "curve trial" : "curve old";
         if (until !== Infinity) pieces.unshift([curve, rest, until, Infinity, false]);
         if (until >= 0) pieces.push([curve, "curve", -Infinity, until, state.smooth && curve.value.length > 60]);
@@ -183,7 +193,7 @@
           this.paths.push([curve, curve.value, raw, from, to]);
           parts.push(raw);
         }
-        const path = make("svg:path", { class: kind }, make("svg:title", {}, `${this.metric}, round ${curve.round}, branch ${curve.branch}`));
+        const path = make("svg:path", { class: kind }, make("svg:title", {}, [this.metric, this.lineName(curve)].filter(Boolean).join(", ")));
         this.paths.push([curve, smooth ? smoothed(curve.value) : curve.value, path, from, to]);
         parts.push(path);
       }
@@ -232,13 +242,14 @@
       for (const curve of this.curves) {
         for (let i = 0; i < curve.step.length && curve.t[i] <= state.t; i++) {
           const away = Math.abs(curve.step[i] - step);
-          if (best === null || away < best.away || (away === best.away && curve.branch > best.branch)) best = { away, step: curve.step[i], value: curve.value[i], branch: curve.branch };
+          if (best === null || away < best.away || (away === best.away && (curve.round > best.curve.round || (curve.round === best.curve.round && curve.branch > best.curve.branch)))) best = { away, step: curve.step[i], value: curve.value[i], curve };
         }
       }
       if (!best) return;
       this.line.setAttribute("visibility", "visible");
       this.line.setAttribute("d", `M${this.x(best.step)} ${T}V${H - B}`);
-      this.value.textContent = `${number(best.value)} at step ${number(best.step)}${best.branch ? `, branch ${best.branch}` : ""}`;
+      const name = this.lineName(best.curve);
+      this.value.textContent = `${number(best.value)} at step ${number(best.step)}${name ? `, ${name}` : ""}`;
     }
   }
 
@@ -270,7 +281,7 @@
   const filter = { text: "", source: "", status: "", all: false };
   const body = make("tbody");
   const count = make("span", { class: "faint", role: "status" });
-  const columns = [["seq", "n"], ["step", "n"], ["time", "hide n"], ["source", ""], ["request", "say"], ["result", ""]];
+  const columns = [["seq", "n"], ...(severalRounds ? [["round", "n"]] : []), ["step", "n"], ["time", "hide n"], ["source", ""], ["request", "say"], ["result", ""]];
   const rowsOf = () => {
     const found = filter.all ? [...data.requests, ...data.rows].sort((a, b) => a.seq - b.seq) : data.requests;
     const text = filter.text.toLowerCase();
@@ -288,6 +299,7 @@
       if (more) what.append(" ", make("span", { class: "faint" }, more));
       const node = make("tr", { tabindex: "0", "data-seq": row.seq },
         make("td", { class: "n faint" }, number(row.seq)),
+        severalRounds ? make("td", { class: "n" }, number((row.round ?? 0) + 1)) : null,
         make("td", { class: "n" }, number(row.step) + (row.branch ? ` · b${row.branch}` : "")),
         make("td", { class: "n hide faint" }, clock(row.t - start)),
         make("td", {}, row.source ?? "", row.actor && row.actor !== row.source ? make("span", { class: "faint" }, ` ${row.actor}`) : null),
@@ -348,13 +360,14 @@
     for (const curve of data.curves) {
       let low = 0, high = curve.t.length;
       while (low < high) { const mid = (low + high) >> 1; if (curve.t[mid] <= t + 1e-9) low = mid + 1; else high = mid; }
-      if (low && (found === null || curve.t[low - 1] > found[0])) found = [curve.t[low - 1], curve.step[low - 1]];
+      if (low && (found === null || curve.t[low - 1] > found[0])) found = [curve.t[low - 1], curve.step[low - 1], curve.round];
     }
-    return found === null ? 0 : found[1];
+    return found === null ? [0, 0] : found.slice(1);
   };
   const show = () => {
     slider.value = String(Math.round(((state.t - start) / (end - start)) * 1000));
-    const where = `step ${number(stepAt(state.t))}, ${clock(state.t - start)}`;
+    const [step, round] = stepAt(state.t);
+    const where = `${severalRounds ? `${roundName(round)}, ` : ""}step ${number(step)}, ${clock(state.t - start)}`;
     $("now").textContent = where;
     slider.setAttribute("aria-valuetext", where);
     drawKnobs();

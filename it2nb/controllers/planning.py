@@ -27,12 +27,12 @@ def plan_text(ctx: RoundContext, max_chars: int) -> str:
     knobs = settable(ctx.knobs)[:MAX_KNOBS]
     while True:
         told = {
-            "next_round": ctx.round, "rounds": ctx.max_rounds,
+            "next_round": ctx.round + 1, "rounds": ctx.max_rounds,
             "goal": None if ctx.goal is None else ctx.goal.describe(),
             "context": cut(ctx.context, 4_000 if records else 400),
             "knobs": [knob_told(each) for each in knobs],
             "rounds_so_far": [record_told(each) for each in records],
-            "best_so_far": None if ctx.best is None else ctx.best.get("round"),
+            "best_so_far": None if ctx.best is None else record_told(ctx.best).get("round"),
         }  # fmt: skip
         text = dumps(told)
         if len(text) <= max_chars:
@@ -62,8 +62,10 @@ def reflect_text(ctx: RoundContext, record: Mapping[str, Any], max_chars: int) -
 
 
 def record_told(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record of a round, short."""
+    """A record of a round, short; rounds are counted from 1, as people and the panel do."""
     told = {name: record[name] for name in _TOLD if record.get(name) is not None}
+    if type(told.get("round")) is int:
+        told["round"] += 1
     for name in ("error", "reflection"):
         if name in told:
             told[name] = cut(str(told[name]), 300)

@@ -161,13 +161,13 @@ class ScriptedAgent:
         self._note_start(ctx.round)
         value, metric = record.get("value"), record.get("metric")
         if metric is None:
-            said = f"round {ctx.round}: the run has no goal"
+            said = "the run has no goal"
         elif not is_number(value):
-            said = f"round {ctx.round}: {metric} was not recorded, or is no number"
+            said = f"{metric} was not recorded, or is no number"
         else:
             rate = self._begun.get(ctx.round)
-            what = "" if rate is None else f" with {self.knob} {rate:.4g}"
-            said = f"round {ctx.round}{what}: {metric} {value:.4g}"
+            what = "" if rate is None else f"{self.knob} {rate:.4g}: "
+            said = f"{what}{metric} {value:.4g}"
             improved = record.get("improved")
             if improved is not None:
                 said += ", the best so far" if improved else ", no better than before"

@@ -59,6 +59,7 @@ def overview(session: Session) -> State:
         elapsed_s=session.elapsed_s,
         branch_id=session.branch_id,
         round=session.round,
+        max_rounds=session.max_rounds,
         branches=session.branches[-200:],
         seq=session.journal.next_seq,
         knobs=session.policy.shown(session.knobs.views()),

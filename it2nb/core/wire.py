@@ -334,6 +334,7 @@ class State(Message):
     elapsed_s: float = 0.0
     branch_id: int = 0
     round: int = 0
+    max_rounds: int | None = None
     branches: list[Branch] = Field(default_factory=list)
     seq: int = 0
     knobs: list[KnobView] = Field(default_factory=list)

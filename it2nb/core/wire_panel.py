@@ -246,6 +246,7 @@ class Head(Part):
     elapsed_s: float = 0.0
     branch_id: int = 0
     round: int = 0
+    max_rounds: int | None = None
     pending: int = 0
     stepper: str | None = None
     error: str | None = None

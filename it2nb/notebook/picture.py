@@ -15,7 +15,7 @@ import numpy as np
 
 from it2nb.core.wire import KnobView, State
 from it2nb.core.wire_panel import Mark
-from it2nb.panel.rows import cut, number
+from it2nb.panel.rows import cut, number, rounds_text
 
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
@@ -31,7 +31,7 @@ POINTS = 800
 KNOBS = 24
 
 INK, DIM, GRID = "#1d2125", "#59616b", "#e4e7ea"
-#: The averaged curve, the raw one behind it, and those of abandoned branches.
+#: The averaged curve, the raw one behind it, and those of abandoned branches and earlier rounds.
 LINE, RAW, FADED = "#1976d2", "#bcd8f3", "#c9ced4"
 #: Share of the old value that one point leaves in the average.
 KEEP = 0.9
@@ -121,6 +121,9 @@ def _font(size: int) -> FreeTypeFont | Any:
 def _head(page: Page, state: State) -> None:
     x = page.text(14, 12, cut(state.title or state.run_id, 50), size=15) + 14
     x = page.text(x, 14, state.status, STATUS.get(state.status, DIM), size=13) + 14
+    rounds = rounds_text(state)
+    if rounds:
+        x = page.text(x, 14, rounds, DIM, size=13) + 14
     of = "" if state.total_steps is None else f" / {state.total_steps:,}"
     x = page.text(x, 14, f"step {state.step:,}{of}", size=13) + 14
     page.text(x, 14, f"{state.elapsed_s:,.1f} s", DIM, size=13)
@@ -138,18 +141,22 @@ def _plot(
     marks: Sequence[Mark],
 ) -> None:
     left, top, width = place
-    latest = state.metrics.get(name)
+    lines = metrics.lines(name)
+    # What an earlier round came to is not where this one is.
+    here = any(round == state.round for round, _ in lines)
+    latest = state.metrics.get(name) if here else None
     value = "-" if latest is None else latest.nonfinite or f"{latest.value:.4g}"
     page.text(left, top, cut(name, 40))
     page.text(left + width, top, str(value), anchor="ra")
     box = (left + 40, top + 20, width - 40, PLOT_HEIGHT - 20.0)
     views = [
         metrics.view(name, points=POINTS, branch_id=branch, round=round)
-        for round, branch in metrics.lines(name)[-8:]
+        for round, branch in lines[-8:]
     ]
     scale = _Scale(views, box)
     scale.grid(page)
-    scale.mark(page, marks)
+    # The steps of another round are not these.
+    scale.mark(page, [mark for mark in marks if mark.round == state.round])
     now = state.round, state.branch_id
     for view in views:
         live = (view.round, view.branch_id) == now

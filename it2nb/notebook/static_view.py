@@ -13,7 +13,7 @@ from it2nb.core.faults import guard
 from it2nb.core.wire import KnobView, State
 from it2nb.core.wire_panel import Mark
 from it2nb.notebook.picture import WIDTH, draw
-from it2nb.panel.rows import cut, mark_of, number
+from it2nb.panel.rows import cut, mark_of, number, rounds_text
 
 #: Between two pictures of a run that goes on, seconds: each costs some 20 kB.
 RENEW_S = 60.0
@@ -155,7 +155,8 @@ def _where(state: State) -> str:
     of = "" if state.total_steps is None else f" of {state.total_steps:,}"
     branch = f", branch {state.branch_id}" if state.branch_id else ""
     name = cut(state.title or state.run_id, 80)
-    return f"{name}: {state.status}, step {state.step:,}{of}{branch}"
+    rounds = rounds_text(state)
+    return f"{name}: {state.status}, {rounds and rounds + ', '}step {state.step:,}{of}{branch}"
 
 
 def _latest(latest: Any) -> str:

@@ -18,6 +18,7 @@ from it2nb.notebook.export import export
 from it2nb.notebook.options import VERBS, usage
 from it2nb.notebook.waiting import serve_until
 from it2nb.notebook.words import CommandError, literal
+from it2nb.panel.rows import rounds_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,11 +118,10 @@ def _wait(command: Command, shell: Any) -> Any:
 def _status(command: Command, shell: Any) -> Text:
     session = lifetime.current()
     state = session.state()
-    done = f"step {state.step:,}"
+    rounds = rounds_text(state)
+    done = f"{rounds and rounds + ', '}step {state.step:,}"
     if state.total_steps:
         done += f" of {state.total_steps:,} ({state.step / state.total_steps:.0%})"
-    if session.max_rounds is not None:
-        done += f" of round {state.round} ({session.max_rounds} rounds)"
     pace = "" if state.steps_per_s is None else f", {state.steps_per_s:,.1f} steps/s"
     lines = [f"{state.run_id}: {state.status}, {done}, {state.elapsed_s:,.1f} s{pace}"]
     if state.error:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from it2nb.core.wire import EFFECTIVE, ActionResult, Event, strict
+from it2nb.core.wire import EFFECTIVE, ActionResult, Event, State, strict
 from it2nb.core.wire_panel import Mark, Row
 from it2nb.panel.agents import call_text
 
@@ -121,7 +121,7 @@ def mark_of(event: Event) -> Mark | None:
         case "checkpoint_loaded":
             kind, label = "restore", "restored"
         case "round_started" if event.round > 0:
-            kind, label = "round", f"round {event.round}"
+            kind, label = "round", round_text(event.round)
         case "guard_tripped":
             kind, label = "guard", str(payload.get("guard") or payload.get("name") or "guard")
     if label is None:
@@ -135,6 +135,19 @@ def mark_of(event: Event) -> Mark | None:
         kind=kind,
         label=cut(label, 60),
     )
+
+
+def round_text(round: int, max_rounds: int | None = None) -> str:
+    """Name a round for people, who count the baseline, round 0, as the first."""
+    of = "" if max_rounds is None or max_rounds <= round else f" of {max_rounds}"
+    return f"round {round + 1}{of}"
+
+
+def rounds_text(state: State) -> str:
+    """Return which round of how many runs; nothing where there is one only."""
+    if state.round == 0 and (state.max_rounds or 1) <= 1:
+        return ""
+    return round_text(state.round, state.max_rounds)
 
 
 def cut(text: str, most: int) -> str:
@@ -169,6 +182,12 @@ def _told(event: Event) -> str:
             return str(payload.get("text", ""))
         case _ if event.type.startswith("agent_"):
             return call_text(payload)
+        case "round_started" | "round_finished":
+            most = payload.get("max_rounds")
+            most = most if isinstance(most, int) else None
+            told = {k: v for k, v in payload.items() if k not in ("v", "round", "max_rounds")}
+            told = {k: v for k, v in told.items() if v is not None and k != "run_id"}
+            return f"{round_text(event.round, most)}, {_flat(told)}"
         case "knobs_registered":
             knobs = payload.get("knobs")
             names = [str(each.get("name")) for each in knobs] if isinstance(knobs, list) else []

@@ -5,6 +5,7 @@ import { type Line, smooth } from "./series";
 import { isOver, type Store } from "./store";
 import { type Frame, frameOf, MARGIN } from "./strokes";
 import type { Mark } from "./wire";
+import { hasRounds, roundName } from "./words";
 
 export interface Look {
   log: boolean;
@@ -73,8 +74,18 @@ export function strokesOf(
 ): Trace[] {
   return lines.flatMap((line) => {
     const live = line.branch === store.head.branch_id && line.round === store.head.round;
-    return tracesOf(line, live, look, colors);
+    return tracesOf(line, live ? null : lineName(line, lines), look, colors);
   });
+}
+
+/** What tells a line from the others: its round where there are several, and so for its branch. */
+export function lineName(line: Line, lines: readonly Line[]): string {
+  const parts: string[] = [];
+  if (lines.some((each) => each.round !== line.round)) parts.push(roundName(line.round));
+  if (lines.some((each) => each.round === line.round && each.branch !== line.branch)) {
+    parts.push(`branch ${line.branch}`);
+  }
+  return parts.join(", ");
 }
 
 export function figureOf(
@@ -107,7 +118,7 @@ export function figureOf(
     });
   }
   const marks = marksIn(store, look);
-  if (marks.length > 0) data.push(markTrace(marks, look, colors));
+  if (marks.length > 0) data.push(markTrace(marks, hasRounds(store.head), look, colors));
   const layout = layoutOf(marks, frame, look, colors, width);
   return { data, strokes, layout, config: CONFIG, frame };
 }
@@ -119,13 +130,12 @@ function growthOf(store: Pick<Store, "head">, look: Look, restMs: number): numbe
   return look.axis === "step" ? seconds * (store.head.steps_per_s ?? 0) : seconds;
 }
 
-function tracesOf(line: Line, live: boolean, look: Look, colors: Colors): Trace[] {
+function tracesOf(line: Line, name: string | null, look: Look, colors: Colors): Trace[] {
+  const live = name === null;
   const x = look.axis === "step" ? line.steps : line.times;
   const y = line.values.map((value) => (Number.isFinite(value) ? value : null));
   const color = live ? colors.line : colors.faint;
-  const which = live
-    ? ""
-    : ` · ${line.round > 0 ? `round ${line.round}, ` : ""}branch ${line.branch}`;
+  const which = name ? ` · ${name}` : "";
   const unit = look.axis === "step" ? "step %{x:,d}" : "%{x:.1f} s";
   const base: Trace = {
     type: "scatter",
@@ -193,14 +203,15 @@ export function marksIn(store: Pick<Store, "marks">, look: Look): Mark[] {
   return chosen === undefined || last.includes(chosen) ? last : [chosen, ...last.slice(1)];
 }
 
-function markTrace(marks: readonly Mark[], look: Look, colors: Colors): Trace {
+function markTrace(marks: readonly Mark[], rounds: boolean, look: Look, colors: Colors): Trace {
+  const where = (mark: Mark) => (rounds ? `${roundName(mark.round)}, step` : "step");
   return {
     type: "scatter",
     mode: "markers",
     x: marks.map((mark) => (look.axis === "step" ? mark.step : mark.t)),
     y: marks.map(() => 1),
     yaxis: "y2",
-    text: marks.map((mark) => `${plain(mark.label)}<br>step ${mark.step}`),
+    text: marks.map((mark) => `${plain(mark.label)}<br>${where(mark)} ${mark.step}`),
     customdata: marks.map((mark) => mark.seq),
     marker: { color: colors.text, size: 7, symbol: "triangle-down", line: { width: 0 } },
     hoverinfo: "text",

@@ -18,6 +18,7 @@ import { Status } from "./status";
 import { EMPTY, type Store } from "./store";
 import css from "./styles.css?inline";
 import type { PanelMessage } from "./wire";
+import { hasRounds } from "./words";
 
 export interface Start {
   port: Port;
@@ -247,7 +248,7 @@ class View {
     this.#rules.update(store.policy);
     this.#output.update(store.output);
     this.curves.update(store, changed);
-    this.#journal.update(store.rows, store.marks, store.variable);
+    this.#journal.update(store.rows, store.marks, store.variable, hasRounds(store.head));
   }
 
   #build(): HTMLElement {

@@ -3,7 +3,7 @@
 import { h, setAttribute, setText, show } from "./dom";
 import { grouped } from "./numbers";
 import type { Mark, Row } from "./wire";
-import { rowRemark, rowRequest } from "./words";
+import { roundName, rowRemark, rowRequest } from "./words";
 
 const MOST_SHOWN = 100;
 
@@ -60,6 +60,8 @@ export class JournalView {
   #rows: readonly Row[] = [];
   #marks: ReadonlySet<number> = new Set();
   #variable = "it2nb.current()";
+  #rounds = false;
+  #roundHead = h("th", { scope: "col", class: "it2-n", text: "round", hidden: "" });
   #selected: number | null = null;
 
   constructor(
@@ -89,17 +91,26 @@ export class JournalView {
     const bar = h("div", { class: "it2-bar" }, h("h3", { text: "Journal" }), chips, this.#sources);
     bar.append(h("span", { class: "it2-spacer" }), this.#query, this.#copy);
     const head = h("tr");
-    for (const [name, hide] of COLUMNS)
+    for (const [name, hide] of COLUMNS) {
+      if (name === "step") head.append(this.#roundHead);
       head.append(h("th", { scope: "col", class: hide, text: name }));
+    }
     const table = h("table", {}, h("thead", {}, head), this.#body);
     this.#scroll.append(table);
     this.element.append(bar, this.#scroll, this.#none);
     this.#body.addEventListener("click", (event) => this.#click(event), { signal });
   }
 
-  update(rows: readonly Row[], marks: readonly Mark[], variable: string): void {
+  /** `rounds` tells whether there are several: then each row says which one it is of. */
+  update(rows: readonly Row[], marks: readonly Mark[], variable: string, rounds: boolean): void {
     this.#variable = variable;
-    if (rows === this.#rows && marks.length === this.#marks.size) return;
+    if (rows === this.#rows && marks.length === this.#marks.size && rounds === this.#rounds) return;
+    if (rounds !== this.#rounds) {
+      this.#rounds = rounds;
+      show(this.#roundHead, rounds);
+      for (const line of this.#shown.values()) line.remove();
+      this.#shown.clear();
+    }
     this.#rows = rows;
     this.#marks = new Set(marks.map((mark) => mark.seq));
     this.#render();
@@ -162,7 +173,8 @@ export class JournalView {
       .slice(-MOST_SHOWN)
       .reverse();
     const next = new Map<number, HTMLTableRowElement>();
-    for (const row of rows) next.set(row.seq, this.#shown.get(row.seq) ?? rowElement(row));
+    for (const row of rows)
+      next.set(row.seq, this.#shown.get(row.seq) ?? rowElement(row, this.#rounds));
     for (const [seq, line] of this.#shown) if (!next.has(seq)) line.remove();
     this.#shown = next;
     let at = this.#body.firstChild;
@@ -219,13 +231,13 @@ const COLUMNS: [string, string][] = [
   ["result", ""],
 ];
 
-function rowElement(row: Row): HTMLTableRowElement {
+function rowElement(row: Row, rounds: boolean): HTMLTableRowElement {
   const line = h("tr", { "data-seq": row.seq });
   const step = h("button", {
     type: "button",
     class: "it2-link",
     text: grouped(row.step),
-    "aria-label": `step ${grouped(row.step)}: show on the curves`,
+    "aria-label": `${rounds ? `${roundName(row.round)}, ` : ""}step ${grouped(row.step)}: show on the curves`,
   });
   const remark = rowRemark(row);
   const actor = row.actor ? `${row.source ?? ""} as ${row.actor}` : (row.source ?? "");
@@ -234,6 +246,7 @@ function rowElement(row: Row): HTMLTableRowElement {
   const status = row.status ?? "";
   line.append(
     h("td", { class: "it2-n it2-hide-s it2-faint", text: String(row.seq) }),
+    ...(rounds ? [h("td", { class: "it2-n", text: String(row.round + 1) })] : []),
     h("td", { class: "it2-n" }, step),
     h("td", { class: "it2-hide-m", text: timeOf(row.ts) }),
     h("td", { class: "it2-source", text: actor, title: actor }),

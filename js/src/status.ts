@@ -4,7 +4,7 @@ import { h, setAttribute, setText, show } from "./dom";
 import { clock, grouped, rate } from "./numbers";
 import { WORDS } from "./place";
 import { isOver, type Store } from "./store";
-import { magicFor, pythonFor, QUIET_MS } from "./words";
+import { magicFor, pythonFor, QUIET_MS, roundText } from "./words";
 
 /** Silence that is worth a word, in heartbeats. */
 const MISSED_BEATS = 3;
@@ -23,6 +23,10 @@ export class Status {
   #name = h("span", { class: "it2-name" });
   #pill = h("span", { class: "it2-pill", role: "status" });
   #pillText = h("span");
+  #round = h("span", {
+    class: "it2-dim",
+    title: "Counted from 1, the baseline; in Python round 0 is the baseline",
+  });
   #step = h("b");
   #total = h("span", { class: "it2-faint" });
   #rate = h("span", { class: "it2-dim" });
@@ -35,6 +39,7 @@ export class Status {
     this.head.append(
       this.#name,
       this.#pill,
+      this.#round,
       h("span", { class: "it2-step" }, "step ", this.#step, this.#total),
       this.#rate,
       this.#time,
@@ -48,6 +53,9 @@ export class Status {
     setAttribute(this.#name, "title", store.runId);
     setText(this.#pillText, store.connected ? head.status : "disconnected");
     setAttribute(this.#pill, "data-status", store.connected ? head.status : "gone");
+    const round = roundText(head);
+    setText(this.#round, round);
+    show(this.#round, round !== "");
     setText(this.#step, grouped(head.step));
     setText(this.#total, head.total_steps === null ? "" : ` / ${grouped(head.total_steps)}`);
     setAttribute(this.#step, "title", head.stepper === null ? null : `counted by ${head.stepper}`);

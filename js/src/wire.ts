@@ -145,6 +145,7 @@ export interface Head {
   elapsed_s: number;
   branch_id: number;
   round: number;
+  max_rounds: number | null;
   pending: number;
   stepper: string | null;
   error: string | null;
@@ -308,6 +309,7 @@ export interface State {
   elapsed_s: number;
   branch_id: number;
   round: number;
+  max_rounds: number | null;
   branches: Branch[];
   seq: number;
   knobs: KnobView[];

@@ -3,7 +3,7 @@
 import { brief, exact, grouped, valueText } from "./numbers";
 import { type Place, WORDS } from "./place";
 import type { Ask } from "./store";
-import type { Json, KnobView, LastRequest, Row } from "./wire";
+import type { Head, Json, KnobView, LastRequest, Row } from "./wire";
 
 type Status = LastRequest["status"];
 
@@ -158,6 +158,22 @@ export function pythonValue(value: Json): string {
   if (typeof value === "boolean") return value ? "True" : "False";
   if (typeof value === "number") return exact(value);
   return JSON.stringify(value);
+}
+
+/** A round as people count them: the baseline, round 0 in Python, is the first. */
+export function roundName(round: number): string {
+  return `round ${round + 1}`;
+}
+
+/** Which round of how many runs; nothing where there is one only. */
+export function roundText({ round, max_rounds }: Pick<Head, "round" | "max_rounds">): string {
+  if (!hasRounds({ round, max_rounds })) return "";
+  const of = max_rounds === null || max_rounds <= round ? "" : ` of ${max_rounds}`;
+  return `${roundName(round)}${of}`;
+}
+
+export function hasRounds({ round, max_rounds }: Pick<Head, "round" | "max_rounds">): boolean {
+  return round > 0 || (max_rounds ?? 1) > 1;
 }
 
 export function metricText(name: string, value: number): string {

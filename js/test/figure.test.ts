@@ -79,3 +79,23 @@ test("the chosen mark stands out, also when it is old", () => {
   expect(shapes).toHaveLength(60);
   expect(shapes.filter((each) => each.line.width === 2).map((each) => each.x0)).toEqual([0]);
 });
+
+test("lines are named by their round, and by their branch where a round has several", () => {
+  const head = { ...EMPTY.head, round: 2, max_rounds: 4 };
+  const lines = [
+    line([1, 2]),
+    line([3, 4], { round: 1 }),
+    line([3, 4], { round: 1, branch: 1 }),
+    line([5, 6], { round: 2 }),
+  ];
+  const marks = [{ ...mark(1, 1), round: 1 }];
+  const { data } = figureOf(lines, { head, marks }, look, colors, 600);
+  const names = data.slice(0, 4).map((trace) => String(trace.hovertemplate).split(" · ")[1]);
+  expect(names.map((name) => name?.replace("<extra></extra>", ""))).toEqual([
+    "round 1",
+    "round 2, branch 0",
+    "round 2, branch 1",
+    undefined,
+  ]);
+  expect(data[4]?.text).toEqual(["lr 1e-3<br>round 2, step 1"]);
+});

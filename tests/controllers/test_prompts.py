@@ -85,9 +85,9 @@ def test_many_rounds_are_told_in_few_characters_the_newest_first_of_all():
     ctx = RoundContext(40, 50, Goal("loss"), memory, "context " * 999, 0, knobs(200))
     told = json.loads(plan_text(ctx, 6_000))
     assert len(plan_text(ctx, 6_000)) <= 6_000
-    assert told["next_round"] == 40
+    assert told["next_round"] == 41
     assert told["knobs"]
     rounds = [each["round"] for each in json.loads(plan_text(ctx, 40_000))["rounds_so_far"]]
-    assert rounds == list(range(30, 40))
+    assert rounds == list(range(31, 41))
     assert len(reflect_text(ctx, memory.records[-1], 4_000)) <= 4_000
-    assert json.loads(reflect_text(ctx, memory.records[-1], 8_000))["round"]["round"] == 39
+    assert json.loads(reflect_text(ctx, memory.records[-1], 8_000))["round"]["round"] == 40

@@ -112,7 +112,7 @@ def test_rounds_climb_to_a_better_lr_and_leave_the_rows_of_an_agent():
     planned = [(each["plan"] or {}).get("settings") for each in records]
     assert planned == [None, {"lr": 0.03}, {"lr": 0.09}, {"lr": 0.27}]
     assert [each["improved"] for each in records[1:]] == [True, True, True]
-    assert records[1]["reflection"].startswith("round 1 with lr 0.03: loss ")
+    assert records[1]["reflection"].startswith("lr 0.03: loss ")
     frame = session.journal.frame()
     rows = {kind: list(frame[frame["type"] == kind]["payload"]) for kind in set(frame["type"])}
     assert rows["agent_call"][0]["model"] == "scripted"

@@ -87,7 +87,7 @@ def test_rounds_in_a_cell_are_planned_and_steered(shell: Any) -> None:
     assert planned["status"].tolist() == ["applied", "applied"]
     assert planned["after"].tolist() == [0.02, 0.04]
     assert planned["step"].tolist() == [0, 0]
-    assert "round 2 (3 rounds)" in str(shell.run_line_magic("it2", "status"))
+    assert "round 3 of 3, step " in str(shell.run_line_magic("it2", "status"))
 
 
 def test_a_wrong_rule_starts_nothing(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,9 +9,13 @@ from typing import Any
 
 import pytest
 
+from it2nb.core.goals import Goal
+from it2nb.core.round_runner import run_rounds
 from it2nb.core.session import Session
+from it2nb.core.wire import Action
 from it2nb.notebook.picture import SCALE, WIDTH, draw
 from it2nb.notebook.static_view import StaticView, settle, summary
+from it2nb.panel.rows import mark_of
 
 EVIL = "<img src=x onerror=alert(1)>"
 
@@ -134,3 +138,33 @@ def test_a_sender_that_was_first_does_not_keep_the_waiting_cell_from_sending(
     view.keep_up("finished")  # perhaps for a cell that nobody listens to any more
     settle(session)
     assert len(shown.updates) == 2
+
+
+def test_earlier_rounds_are_not_shown_as_the_one_under_way() -> None:
+    session = Session(directory=None, title="digits", watch=("loss",), goal=Goal("val_loss"))
+    values = {"lr": 0.1}
+    session.register_knob("lr", lambda: values["lr"], lambda value: values.update(lr=value))
+    told: list[tuple[bytes, bytes]] = []
+
+    def train(session: Session, context: Any) -> None:
+        for step in range(20):
+            if step == 10 and context.round == 0:
+                session.submit(Action(type="set_knob", payload={"name": "lr", "value": 0.2}))
+            session.step({"loss": 1 / (step + 1)})
+        if context.round == 0:
+            session.report_eval({"val_loss": 0.5})
+            return
+        state = session.state()
+        marks = [mark for mark in map(mark_of, session.journal.tail(99)) if mark is not None]
+        assert any(mark.label.startswith("lr") and mark.round == 0 for mark in marks)
+        own = [mark for mark in marks if mark.round == 1]
+        told.append((draw(state, session.metrics, marks), draw(state, session.metrics, own)))
+        watched = state.model_copy(update={"watch": ["val_loss"]})
+        nothing = watched.model_copy(update={"metrics": {}})
+        told.append((draw(watched, session.metrics), draw(nothing, session.metrics)))
+        assert "digits: running, round 2 of 2, step 20" in summary(session, "session")
+
+    run_rounds(session, train, 2)
+    (marked, own), (valued, empty) = told
+    assert marked == own, "the marks of the first round stand in the second one"
+    assert valued == empty, "the first round's value stands as the second one's"

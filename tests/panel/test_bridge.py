@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from it2nb.core.goals import Goal
+from it2nb.core.round_runner import run_rounds
 from it2nb.core.session import Session
 from it2nb.panel.bridge import Bridge
 from it2nb.panel.terminal import Terminal
@@ -404,3 +406,22 @@ def test_pages_learn_that_messages_arrive_beside_a_busy_cell(run: Run) -> None:
     thread.start()
     thread.join()
     run.page.wait(lambda message: message["kind"] == "batch" and message["subshell"])
+
+
+def test_a_page_is_told_which_round_of_how_many_runs(run: Run) -> None:
+    run.session.goal = Goal("loss")
+    bridge = run.open()
+    run.greet(bridge)
+
+    def train(session: Session, context: Any) -> None:
+        for _ in range(3):
+            session.step({"loss": 1.0})
+        told = (context.round, 2)
+        head = run.page.wait(
+            lambda m: (m.get("head") or {}).get("round") == told[0] and m["head"]["max_rounds"]
+        )["head"]
+        assert (head["round"], head["max_rounds"]) == told
+
+    run_rounds(run.session, train, 2)
+    state = run.session.state()
+    assert (state.round, state.max_rounds) == (1, 2)

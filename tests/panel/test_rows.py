@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from it2nb.core.wire import Event
-from it2nb.panel.rows import mark_of, number, row_of
+from it2nb.core.wire import Event, State
+from it2nb.panel.rows import mark_of, number, rounds_text, row_of
 
 
 def event(kind: str, **payload: Any) -> Event:
@@ -97,3 +97,28 @@ def test_what_changed_the_run_marks_the_curves(told: Event, label: str) -> None:
 )
 def test_what_changed_nothing_leaves_no_mark(told: Event) -> None:
     assert mark_of(told) is None
+
+
+def test_rounds_are_counted_as_people_do() -> None:
+    told = Event(
+        seq=7, type="round_started", payload={"round": 1, "max_rounds": 4, "seed": 3}, ts=1.0,
+        round=1,
+    )  # fmt: skip
+    mark = mark_of(told)
+    assert mark is not None and (mark.label, mark.kind) == ("round 2", "round")
+    assert row_of(told).text == "round 2 of 4, seed 3"
+
+
+@pytest.mark.parametrize(
+    ("round", "most", "said"),
+    [
+        (0, None, ""),
+        (0, 1, ""),
+        (0, 4, "round 1 of 4"),
+        (3, 4, "round 4 of 4"),
+        (2, None, "round 3"),
+    ],
+)
+def test_the_round_is_said_where_there_are_several(round: int, most: int | None, said: str) -> None:
+    state = State(run_id="r", status="running", round=round, max_rounds=most)
+    assert rounds_text(state) == said
