@@ -94,8 +94,7 @@ class Attachment:
         if session.must_leave:
             raise StopTraining
         self.ticks += 1
-        if not self._knows(optimizer) and not _is_capturing():
-            self._meet(optimizer)
+        self._greet(optimizer)
         if not self._has_begun:
             self._has_begun = True
             # The gradients of this step are made: no state is saved or put back before its end.
@@ -104,6 +103,15 @@ class Attachment:
                 session.pump()
             finally:
                 session.gate.only = None
+
+    def overtaken(self, optimizer: Any) -> None:
+        """A step is over whose beginning nobody told us of: the first of a compiled function."""
+        self._has_begun = True
+        self._greet(optimizer)
+
+    def _greet(self, optimizer: Any) -> None:
+        if not self._knows(optimizer) and not _is_capturing():
+            self._meet(optimizer)
 
     def after(self, optimizer: Any) -> None:
         """A step is over.

@@ -13,15 +13,15 @@ from typing import Any
 import torch
 import torch.optim.optimizer as home
 from torch._compile import _disable_dynamo
-from torch.optim.optimizer import (
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
 
 from it2nb.core.faults import guard
 from it2nb.pytorch import compiled, scaler
 
 _NAME = "_it2nb_switchboard"
+#: Of our hooks among the global ones, whose own numbers are 0, 1, 2... PyTorch's registering
+#: would give them another one with each run, and a compiled step, which looks at the numbers,
+#: would be compiled again for each run until it is at its limit and raises.
+_KEY = -1
 
 
 class Switchboard:
@@ -45,7 +45,6 @@ class Switchboard:
         self.sessions: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.onlookers: dict[int, Any] = {}
         self._ends: dict[int, weakref.ref[Any]] = {}
-        self._handles: list[Any] = []
         self._scaler_watch: scaler.ScalerWatch | None = None
 
     # --- who is connected ------------------------------------------------------------------
@@ -88,21 +87,20 @@ class Switchboard:
         self._disconnect_if_idle()
 
     def _connect(self) -> None:
-        if self._handles:
+        if self._scaler_watch is not None:
             return
         compiled.prepare()
-        before = register_optimizer_step_pre_hook(_before)
+        before, after = home._global_optimizer_pre_hooks, home._global_optimizer_post_hooks
+        before[_KEY], after[_KEY] = _before, _after
         # First, so that hooks of others see the value that the step will use.
-        home._global_optimizer_pre_hooks.move_to_end(before.id, last=False)  # type: ignore[attr-defined]
-        self._handles = [before, register_optimizer_step_post_hook(_after)]
+        before.move_to_end(_KEY, last=False)  # type: ignore[attr-defined]
         self._scaler_watch = scaler.ScalerWatch(self.skipped)
 
     def _disconnect_if_idle(self) -> None:
         if self.attachments or self.steered:
             return
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        home._global_optimizer_pre_hooks.pop(_KEY, None)
+        home._global_optimizer_post_hooks.pop(_KEY, None)
         if self._scaler_watch is not None:
             self._scaler_watch.close()
             self._scaler_watch = None
@@ -110,6 +108,12 @@ class Switchboard:
             delattr(home, _NAME)
 
     # --- a step ----------------------------------------------------------------------------
+
+    def overtaken(self, optimizer: Any) -> None:
+        """An optimizer finished a step, of whose beginning we may not have heard. Any thread."""
+        attachment = self.attachments.get(get_ident())
+        if attachment is not None:
+            attachment.overtaken(optimizer)
 
     def before(self, optimizer: Any) -> None:
         """An optimizer begins its step. Any thread."""
@@ -167,7 +171,8 @@ def switchboard() -> Switchboard:
 
 
 # PyTorch traces its hooks along with a compiled step. Traced, they would put guards on our
-# objects; disabled, they run between the graphs of the step, which are apart anyway.
+# objects; disabled, they run between the graphs of a step that is in several anyway. One that is
+# whole stays so: see `compiled`.
 @_disable_dynamo
 def _call_before(optimizer: Any) -> None:
     board = home.__dict__.get(_NAME)
@@ -183,12 +188,15 @@ def _call_after(optimizer: Any) -> None:
 
 
 def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
-    if torch.compiler.is_compiling() and compiled.must_not_break():
+    if torch.compiler.is_compiling() and compiled.is_whole(id(optimizer)):
         return
     _call_before(optimizer)
 
 
 def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
-    if torch.compiler.is_compiling() and compiled.must_not_break():
-        return
+    if torch.compiler.is_compiling():
+        mark = compiled.mark(id(optimizer))
+        if mark:
+            setattr(compiled.MARKS, mark, True)
+            return
     _call_after(optimizer)

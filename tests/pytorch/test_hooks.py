@@ -9,7 +9,6 @@ import itertools
 import sys
 import threading
 import types
-import warnings
 import weakref
 from typing import Any
 
@@ -437,116 +436,6 @@ def test_requests_are_served_while_every_step_is_skipped() -> None:
         with pytest.raises(StopTraining):
             scaler.step(optimizer)
     assert session.status == "stopped" and session.step_count == 1
-
-
-# --- compiled steps --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def compiler() -> Any:
-    """The compiler of PyTorch, fresh; parts of it that warn of their own age are loaded before."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        importlib.import_module("torch._inductor.cudagraph_trees")
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-@pytest.mark.usefixtures("compiler")
-@pytest.mark.parametrize("lr", ["float", "tensor"])
-def test_C41_edits_do_not_recompile_a_compiled_step(lr: str) -> None:
-    from torch._dynamo.testing import CompileCounter
-
-    def frames(steered: bool) -> tuple[int, list[float], list[torch.Tensor]]:
-        torch._dynamo.reset()
-        weights = parameters(2)
-        optimizer = torch.optim.SGD(weights, lr=torch.tensor(0.1) if lr == "tensor" else 0.1)
-        gradients(optimizer)
-        counter = CompileCounter()
-        step = torch.compile(lambda: optimizer.step(), backend=counter)
-        used = record(optimizer) if not steered else []
-        if not steered:
-            optimizer._optimizer_step_pre_hooks.clear()
-        values = [0.1 / (n + 1) for n in range(13)]
-        if steered:
-            with run() as (session, _):
-                add_optimizer_knobs(session, optimizer)
-                for value in values:
-                    session.submit({"type": "set_knob", "payload": {"name": "lr", "value": value}})
-                    step()
-                assert session.step_count == 13
-                assert set(statuses(session)) == {"applied"}
-                # An edit holds for the step after the one at whose end it was served.
-                used = values
-        else:
-            group = optimizer.param_groups[0]
-            for value in [values[0], *values[:-1]]:
-                group["lr"].fill_(value) if lr == "tensor" else group.update(lr=value)
-                step()
-        return counter.frame_count, used, [w.detach().clone() for w in weights]
-
-    plain, _, wanted = frames(steered=False)
-    ours, _, got = frames(steered=True)
-    assert ours == plain
-    assert ours <= (2 if lr == "float" else 1)
-    for one, other in zip(got, wanted, strict=True):
-        assert torch.allclose(one, other)
-
-
-@pytest.mark.usefixtures("compiler")
-def test_C41_rescaled_and_held_schedules_do_not_recompile_either() -> None:
-    from torch._dynamo.testing import CompileCounter
-
-    optimizer = torch.optim.AdamW(parameters(2), lr=0.1)
-    scheduler = lrs.ExponentialLR(optimizer, 0.9)
-    gradients(optimizer)
-    counter = CompileCounter()
-    step = torch.compile(lambda: optimizer.step(), backend=counter)
-    with run([scheduler]) as (session, _):
-        for _ in range(3):
-            step()
-            scheduler.step()
-        plain = counter.frame_count
-        session.submit({"type": "set_knob", "payload": {"name": "lr", "value": 0.07}})
-        for _ in range(2):
-            step()
-            scheduler.step()
-        # The compiler takes initial_lr for a constant until it changes: once, with the first edit.
-        warm = counter.frame_count
-        assert warm <= plain + 1
-        for n, mode in enumerate(["rescale", "hold", "hold", "rescale", "release", "hold"]):
-            payload = {"name": "lr", "value": 0.01 * (n + 1), "mode": mode}
-            session.submit({"type": "set_knob", "payload": payload})
-            step()
-            scheduler.step()
-    assert counter.frame_count == warm
-    assert session.step_count == 11
-
-
-@pytest.mark.usefixtures("compiler")
-def test_stop_ends_a_compiled_step_too() -> None:
-    optimizer = torch.optim.SGD(parameters(2), lr=0.1)
-    gradients(optimizer)
-    step = torch.compile(lambda: optimizer.step(), backend="eager")
-    with run() as (session, _):
-        step()
-        session.submit({"type": "stop"})
-        for _ in range(3):
-            with pytest.raises(StopTraining):
-                step()
-    assert session.step_count == 2 and session.status == "stopped"
-
-
-@pytest.mark.usefixtures("compiler")
-def test_a_step_compiled_as_one_graph_still_runs_and_says_that_it_is_not_seen() -> None:
-    optimizer = torch.optim.Muon(parameters(2), lr=0.1)
-    gradients(optimizer)
-    step = torch.compile(lambda: optimizer.step(), backend="eager", fullgraph=True)
-    with run() as (session, _):
-        for _ in range(3):
-            step()
-    assert "fullgraph" in rows(session, "note")[0]["text"]
 
 
 # --- threads, copies, leaving ----------------------------------------------------------------
