@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from it2nb.core.faults import Fault, guard
 
-#: Seconds between two batches: at most 10 a second, with air for a late timer.
-INTERVAL_S = 0.11
+#: Seconds between two batches of numbers alone: each costs the page a frame and the kernel a turn.
+INTERVAL_S = 0.2
 #: Between two batches when somebody waits for a result.
 URGENT_S = 0.055
 #: Between two looks at a run that stands still, or at pages that don't keep up.

@@ -14,7 +14,7 @@ const SHARE = 0.05;
 const SAVED_MS = 150;
 const MOST_DEBT_MS = 100;
 /** Between two rounds. */
-const ROUND_MS = 180;
+const ROUND_MS = 160;
 const POINTS = 2_000;
 const SMOOTHING = [0, 0.6, 0.9, 0.97, 0.99];
 
@@ -97,6 +97,7 @@ export class Curves {
       if (whole || changed.has(name)) this.#dirty.add(plot);
     }
     this.#refine(false);
+    this.#growInPassing();
     this.#schedule();
   }
 
@@ -295,7 +296,24 @@ export class Curves {
 
   // ------------------------------------------------------------------------------ drawing
 
-  /** One plot a frame, as long as there is time to spend; what it cost is paid off first. */
+  /** Lines that fit into their axes grow in the frame that is being made anyway. */
+  #growInPassing(): void {
+    const now = performance.now();
+    this.#earn(now);
+    if (this.#purseMs > 0 && now - this.#lastRound >= ROUND_MS) this.#grow();
+  }
+
+  #grow(): void {
+    if (this.#plotly === null || !this.#visible || this.#store === null) return;
+    const began = performance.now();
+    for (const plot of this.#dirty) {
+      if (plot.grow(this.series, this.#store, this.#look)) this.#dirty.delete(plot);
+    }
+    this.#lastRound = began;
+    this.#pay(began);
+  }
+
+  /** What has to be drawn by Plotly has a frame each; what it cost is paid off first. */
   #schedule(): void {
     if (this.#dirty.size === 0 || this.#timer !== undefined || this.#frame !== 0) return;
     if (this.#plotly === null || !this.#visible || this.signal.aborted) return;
@@ -305,8 +323,11 @@ export class Curves {
     const wait = Math.max(0, debt, this.#lastRound + ROUND_MS - now);
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
-      this.#lastRound = performance.now();
-      this.#drawNext([...this.#dirty]);
+      this.#frame = requestAnimationFrame(() => {
+        this.#frame = 0;
+        this.#grow();
+        this.#drawNext([...this.#dirty]);
+      });
     }, wait);
   }
 
@@ -315,23 +336,31 @@ export class Curves {
     this.#paidAt = now;
   }
 
+  #pay(began: number): void {
+    const now = performance.now();
+    this.#earn(now);
+    // A slow machine still sees a curve now and then.
+    this.#purseMs = Math.max(-MOST_DEBT_MS, this.#purseMs - (now - began));
+  }
+
   #drawNext(round: Plot[]): void {
+    const plot = round.shift();
+    if (plot !== undefined && this.#plotly !== null && this.#store !== null) {
+      this.#dirty.delete(plot);
+      const first = !plot.drawn;
+      const began = performance.now();
+      plot.draw(this.#plotly, this.series, this.#store, this.#look);
+      // The first drawing is slow and comes once.
+      if (!first) this.#pay(began);
+    }
+    const goesOn = this.#purseMs > 0 || round.some((each) => !each.drawn);
+    if (round.length === 0 || !goesOn) {
+      this.#schedule();
+      return;
+    }
     this.#frame = requestAnimationFrame(() => {
       this.#frame = 0;
-      const plot = round.shift();
-      if (plot !== undefined && this.#plotly !== null && this.#store !== null) {
-        this.#dirty.delete(plot);
-        const first = !plot.drawn;
-        const began = performance.now();
-        plot.draw(this.#plotly, this.series, this.#store, this.#look);
-        const now = performance.now();
-        this.#earn(now);
-        // The first drawing is slow and comes once; a slow machine still sees a curve now and then.
-        if (!first) this.#purseMs = Math.max(-MOST_DEBT_MS, this.#purseMs - (now - began));
-      }
-      const goesOn = this.#purseMs > 0 || round.some((each) => !each.drawn);
-      if (round.length > 0 && goesOn) this.#drawNext(round);
-      else this.#schedule();
+      this.#drawNext(round);
     });
   }
 

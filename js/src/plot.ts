@@ -10,8 +10,12 @@ import { fits, MARGIN, pathOf } from "./strokes";
 import type { Latest } from "./wire";
 
 /** Between two drawings of a plot by Plotly because its curve has grown, as a multiple of one. */
-const REST = 50;
-const LONGEST_REST_MS = 3_000;
+const REST = 500;
+const LONGEST_REST_MS = 4_000;
+/** The same where a value lies outside of the axes: a loss that explodes is news. */
+const SHORT_REST = 50;
+/** A curve that has grown by less than a pixel is drawn after this time. */
+const PIXEL_MS = 1_000;
 
 export interface PlotHands {
   zoom(range: [number, number] | null): void;
@@ -29,9 +33,15 @@ export class Plot {
   #wired = false;
   #width = 0;
   #figure: Figure | null = null;
+  /** The paths of each line of the figure, and the room that they have, pixels. */
+  #paths: Element[][] = [];
+  #room = { width: 0, height: 0 };
   #points = 0;
+  #drawnX = 0;
+  #drawnAt = 0;
   #restMs = 0;
-  #restUntil = 0;
+  #newsMs = 0;
+  #reactedAt = 0;
 
   constructor(
     private readonly name: string,
@@ -66,49 +76,71 @@ export class Plot {
   }
 
   draw(plotly: Plotly, series: Series, store: Store, look: Look): void {
+    if (this.grow(series, store, look)) return;
     this.colors ??= readColors(this.#div);
     const lines = this.zoomed ?? series.lines(this.name);
-    if (this.#stroke(lines, store, look)) return;
     const width = this.#div.clientWidth;
     this.#figure = figureOf(lines, store, look, this.colors, width, this.#restMs);
     const { data, layout, config } = this.#figure;
-    this.#points = lines.reduce((sum, line) => sum + line.steps.length, 0);
+    this.#points = pointsOf(lines);
     const began = performance.now();
     plotly.react(this.#div, data, layout, config);
     const now = performance.now();
     this.#restMs = Math.min(LONGEST_REST_MS, REST * (now - began));
-    this.#restUntil = now + this.#restMs;
+    this.#newsMs = Math.min(LONGEST_REST_MS, SHORT_REST * (now - began));
+    this.#reactedAt = now;
+    this.#findPaths(this.#figure.strokes);
+    this.#drawnX = endOf(lines, look);
+    this.#drawnAt = now;
     if (!this.#wired) this.#wire();
   }
 
+  /** What the lines are made of, kept: asking the page while it changes makes it lay out twice. */
+  #findPaths(strokes: number): void {
+    // The marks have a layer of their own, over the second y axis.
+    const layers = [...this.#div.querySelectorAll(".scatterlayer")];
+    const groups = layers.find((each) => each.closest(".xy2") === null)?.children ?? [];
+    this.#paths = Array.from({ length: strokes }, (_, at) => [
+      ...(groups[at]?.querySelectorAll("path.js-line") ?? []),
+    ]);
+    this.#room = {
+      width: this.#div.clientWidth - MARGIN.l - MARGIN.r,
+      height: this.#div.clientHeight - MARGIN.t - MARGIN.b,
+    };
+  }
+
   /** Let the lines grow inside of the axes that are there; false where that can't be. */
-  #stroke(lines: readonly Line[], store: Store, look: Look): boolean {
+  grow(series: Series, store: Store, look: Look): boolean {
     const figure = this.#figure;
     // What the pointer reads is Plotly's own copy of the numbers: under it, all is drawn.
     if (figure === null || this.colors === null || this.#div.matches(":hover")) return false;
+    const lines = this.zoomed ?? series.lines(this.name);
+    const points = pointsOf(lines);
+    const { width, height } = this.#room;
+    const [low, high] = figure.frame.x;
+    const end = endOf(lines, look);
+    const grownPx = ((end - this.#drawnX) / (high - low)) * width;
+    const now = performance.now();
+    if (points >= this.#points && grownPx < 1 && now - this.#drawnAt < PIXEL_MS) return true;
     const traces = strokesOf(lines, store, look, this.colors);
-    const points = lines.reduce((sum, line) => sum + line.steps.length, 0);
     const added = points - this.#points;
     // Fewer than before: the line was thinned, or replaced by a snapshot.
     const from = added >= 0 ? added + 2 : points;
     if (traces.length !== figure.strokes) return false;
     // A curve that leaves its axes is cut off there for a moment, rather than drawn too often.
-    const rests = performance.now() < this.#restUntil;
-    if (!rests && !fits(traces, figure.frame, from)) return false;
-    // The marks have a layer of their own, over the second y axis.
-    const layers = [...this.#div.querySelectorAll(".scatterlayer")];
-    const groups = layers.find((each) => each.closest(".xy2") === null)?.children ?? [];
-    const width = this.#div.clientWidth - MARGIN.l - MARGIN.r;
-    const height = this.#div.clientHeight - MARGIN.t - MARGIN.b;
-    const paths = traces.map((_, at) => [...(groups[at]?.querySelectorAll("path.js-line") ?? [])]);
-    if (paths.some((each) => each.length === 0)) return false;
+    const rested = now - this.#reactedAt;
+    if (rested >= this.#restMs && end > high) return false;
+    if (rested >= this.#newsMs && !fits(traces, figure.frame, from)) return false;
+    if (this.#paths.some((each) => each[0]?.isConnected !== true)) return false;
     traces.forEach((trace, at) => {
-      const [path, ...others] = paths[at] as [Element, ...Element[]];
+      const [path, ...others] = this.#paths[at] as [Element, ...Element[]];
       path.setAttribute("d", pathOf(trace, figure.frame, width, height));
       // Where a line has holes Plotly has a path for each stretch; ours holds them all.
       for (const other of others) other.setAttribute("d", "M0,0");
     });
     this.#points = points;
+    this.#drawnX = end;
+    this.#drawnAt = now;
     return true;
   }
 
@@ -143,4 +175,14 @@ export class Plot {
     if (this.#wired) plotly?.purge(this.#div);
     this.element.remove();
   }
+}
+
+function pointsOf(lines: readonly Line[]): number {
+  return lines.reduce((sum, line) => sum + line.steps.length, 0);
+}
+
+/** Where the newest line ends, on the x axis. */
+function endOf(lines: readonly Line[], look: Look): number {
+  const last = lines.at(-1);
+  return (look.axis === "step" ? last?.steps : last?.times)?.at(-1) ?? 0;
 }

@@ -8,6 +8,8 @@ import { magicFor, pythonFor, QUIET_MS, roundText } from "./words";
 
 /** Silence that is worth a word, in heartbeats. */
 const MISSED_BEATS = 3;
+/** Between two turns of the dot beside the status. */
+const BEAT_MS = 900;
 
 export class Status {
   readonly head = h("div", { class: "it2-facts" });
@@ -27,6 +29,9 @@ export class Status {
     class: "it2-dim",
     title: "Counted from 1, the baseline; in Python round 0 is the baseline",
   });
+  #dot = h("i", { "aria-hidden": "true" });
+  #beatAt = 0;
+  #heardAt = 0;
   #step = h("b");
   #total = h("span", { class: "it2-faint" });
   #rate = h("span", { class: "it2-dim" });
@@ -35,7 +40,7 @@ export class Status {
   #shown = "";
 
   constructor(private readonly dismiss: (fault: string) => void) {
-    this.#pill.append(h("i", { "aria-hidden": "true" }), this.#pillText);
+    this.#pill.append(this.#dot, this.#pillText);
     this.head.append(
       this.#name,
       this.#pill,
@@ -62,8 +67,20 @@ export class Status {
     const moving = head.status === "running" && head.steps_per_s !== null && head.steps_per_s > 0;
     setText(this.#rate, moving ? rate(head.steps_per_s ?? 0) : "");
     setText(this.#time, timeText(store, now));
+    this.#beat(store, now);
     this.#updateBar(store);
     this.#updateNotices(store, now);
+  }
+
+  /**
+   * The dot turns when the kernel was heard, and stands still when it wasn't. An endless animation
+   * would have the browser draw sixty frames a second, beside a training on the same machine.
+   */
+  #beat(store: Store, now: number): void {
+    if (store.heardAt === this.#heardAt || now - this.#beatAt < BEAT_MS) return;
+    this.#heardAt = store.heardAt;
+    this.#beatAt = now;
+    setAttribute(this.#dot, "data-beat", this.#dot.hasAttribute("data-beat") ? null : "");
   }
 
   #updateBar({ head }: Store): void {

@@ -61,10 +61,9 @@ function ahead(span: number, growth: number | null): number {
   return growth === null ? 0 : Math.min(MOST_AHEAD * span, Math.max(AHEAD * span, growth));
 }
 
-/** Whether these columns lie inside of the axes. */
+/** Whether the values of these columns lie inside of the y axis. */
 export function fits(columns: readonly Columns[], frame: Frame, from: number): boolean {
-  for (const { x, y } of columns) {
-    if ((x.at(-1) ?? frame.x[0]) > frame.x[1]) return false;
+  for (const { y } of columns) {
     // What was inside before is inside now: only the end is new.
     for (let i = Math.max(0, y.length - from); i < y.length; i++) {
       const value = level(y[i] ?? null, frame.log);
@@ -106,7 +105,7 @@ export function pathOf({ x, y }: Columns, frame: Frame, width: number, height: n
       pen = "M";
       continue;
     }
-    const px = Math.round(((x[i] as number) - x0) * kx * 2) / 2;
+    const px = Math.round(((x[i] as number) - x0) * kx);
     const py = (y1 - value) * ky;
     if (px !== column) {
       flush();
