@@ -26,6 +26,7 @@ REQUESTS = (
     wire_panel.Submit,
     wire_panel.Answer,
     wire_panel.RowsAsk,
+    wire_panel.PictureAsk,
     wire_panel.AssetAsk,
 )
 MESSAGES = (
@@ -34,6 +35,7 @@ MESSAGES = (
     wire_panel.Heartbeat,
     wire_panel.WindowView,
     wire_panel.Rows,
+    wire_panel.Picture,
     wire_panel.Asset,
 )
 

@@ -105,6 +105,15 @@ class Answer(FromPanel):
     approve: bool
 
 
+class PictureAsk(FromPanel):
+    """The run as a picture, to be kept in the notebook; answered with a `Picture` if there is one.
+
+    A page that was reloaded no longer knows which output a display of the kernel belongs to.
+    """
+
+    kind: Literal["picture"] = "picture"
+
+
 class RowsAsk(FromPanel):
     """More rows of the journal, of these event types; answered with `Rows`."""
 
@@ -122,12 +131,12 @@ class AssetAsk(FromPanel):
 
 
 PanelRequest = Annotated[
-    Hello | Bye | Ack | Watch | WindowAsk | Submit | Answer | RowsAsk | AssetAsk,
+    Hello | Bye | Ack | Watch | WindowAsk | Submit | Answer | RowsAsk | PictureAsk | AssetAsk,
     Field(discriminator="kind"),
 ]
 
 PANEL_REQUEST: TypeAdapter[
-    Hello | Bye | Ack | Watch | WindowAsk | Submit | Answer | RowsAsk | AssetAsk
+    Hello | Bye | Ack | Watch | WindowAsk | Submit | Answer | RowsAsk | PictureAsk | AssetAsk
 ] = TypeAdapter(PanelRequest)
 
 
@@ -410,6 +419,20 @@ class Rows(ToPanel):
     rows: list[Row] = Field(default_factory=list)
 
 
+class Picture(ToPanel):
+    """The run as it stands beside the panel for those who have no kernel. Answer to `PictureAsk`.
+
+    Attributes
+    ----------
+    bundle : dict
+        By MIME type: text, and a PNG in base64.
+    """
+
+    kind: Literal["picture"] = "picture"
+    to: str
+    bundle: dict[str, str]
+
+
 class Asset(ToPanel):
     """A script, gzipped, in the message's buffer. Answer to `AssetAsk`."""
 
@@ -419,9 +442,9 @@ class Asset(ToPanel):
 
 
 PanelMessage = Annotated[
-    Snapshot | Batch | Heartbeat | WindowView | Rows | Asset, Field(discriminator="kind")
+    Snapshot | Batch | Heartbeat | WindowView | Rows | Picture | Asset, Field(discriminator="kind")
 ]
 
-PANEL_MESSAGE: TypeAdapter[Snapshot | Batch | Heartbeat | WindowView | Rows | Asset] = TypeAdapter(
-    PanelMessage
+PANEL_MESSAGE: TypeAdapter[Snapshot | Batch | Heartbeat | WindowView | Rows | Picture | Asset] = (
+    TypeAdapter(PanelMessage)
 )

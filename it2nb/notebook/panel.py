@@ -107,6 +107,7 @@ class Panel:
             variable=self.variable,
             heartbeat_s=self._heartbeat_s,
             also=self._static.keep_up,
+            picture=self._static.bundle,
         )
         self._comms = comms
 
@@ -120,7 +121,9 @@ class Panel:
                     "version_minor": 0,
                     "model_id": self._comms.stream.model_id,
                 },
-                "text/plain": repr(self),
+                # It stays in the file: nothing here that is true today alone.
+                "text/plain": f"it2nb panel of {self.variable}, live where its kernel runs. "
+                "The last state of the run:",
             }
             display(bundle, raw=True)
             self._replace_older()

@@ -32,12 +32,15 @@ class StaticView:
     variable : str
         Python expression for the session.
     display_id : str
+        The panel's name for itself.
     """
 
     def __init__(self, session: Any, variable: str, display_id: str) -> None:
         self._session = session
         self._variable = variable
         self._display_id = f"it2nb-{display_id}"
+        # By its name a page finds it again (js/src/extension.ts): display ids aren't saved.
+        self._metadata = {"image/png": {"width": WIDTH}, "it2nb": {"panel": display_id}}
         self._shown: str | None = None
         self._shown_at = 0.0
         self._settled = False
@@ -49,7 +52,7 @@ class StaticView:
         from IPython.display import display
 
         with self._lock:
-            display(self.bundle(), raw=True, metadata=_METADATA, display_id=self._display_id)
+            display(self.bundle(), raw=True, metadata=self._metadata, display_id=self._display_id)
             self._shown = self._session.status
             self._shown_at = time.monotonic()
         _all_shown.add(self)
@@ -99,12 +102,14 @@ class StaticView:
     def _renew(self) -> None:
         from IPython.display import update_display
 
-        update_display(self.bundle(), raw=True, metadata=_METADATA, display_id=self._display_id)
+        update_display(
+            self.bundle(), raw=True, metadata=self._metadata, display_id=self._display_id
+        )
 
-    def bundle(self) -> dict[str, Any]:
+    def bundle(self) -> dict[str, str]:
         """Return picture and text of the run as it is. Any thread."""
         state: State = self._session.state()
-        found: dict[str, Any] = {"text/plain": table(state, self._variable)}
+        found = {"text/plain": table(state, self._variable)}
         with guard("picture of the run"):
             png = draw(state, self._session.metrics, self._marks())
             found["image/png"] = base64.b64encode(png).decode("ascii")
@@ -113,9 +118,6 @@ class StaticView:
     def _marks(self) -> list[Mark]:
         events = self._session.journal.tail(MARKS, types=["action_result", "checkpoint_loaded"])
         return [mark for mark in map(mark_of, events) if mark is not None]
-
-
-_METADATA = {"image/png": {"width": WIDTH}}
 
 
 def settle(session: Any) -> None:

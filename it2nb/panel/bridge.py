@@ -22,6 +22,8 @@ from it2nb.core.wire_panel import (
     FromPanel,
     Heartbeat,
     Hello,
+    Picture,
+    PictureAsk,
     Rows,
     RowsAsk,
     Submit,
@@ -56,6 +58,8 @@ class Bridge:
         server's idle culler away from a run that trains in the background.
     also : callable, optional
         Called with the run's status on the sender's thread, at each turn.
+    picture : callable, optional
+        Returns what stands beside the panel, by MIME type, for pages that keep it.
     source : str
         The entry through which requests come: the panel, or the page over HTTP.
     clock : object with time() and monotonic()
@@ -70,6 +74,7 @@ class Bridge:
         variable: str = "it2nb.current()",
         heartbeat_s: float | None = 5.0,
         also: Callable[[str], float | None] | None = None,
+        picture: Callable[[], dict[str, str]] | None = None,
         source: str = "panel",
         clock: Any = time,
     ) -> None:
@@ -79,6 +84,7 @@ class Bridge:
         self._send = send
         self._heartbeat_s = heartbeat_s
         self._also = also
+        self._picture = picture
         self._mail: deque[FromPanel] = deque(maxlen=MAIL)
         self._clients = Clients()
         self._sent_at = 0.0
@@ -174,6 +180,9 @@ class Bridge:
                 events = self._session.journal.tail(limit, types=types or list(ROW_TYPES))
                 rows = [row_of(event) for event in events]
                 self._out(Rows(n=self._feed.n, to=name, ask=request.ask, rows=rows), [])
+            case PictureAsk():
+                if self._picture is not None:
+                    self._out(Picture(n=self._feed.n, to=name, bundle=self._picture()), [])
             case AssetAsk(name=script):
                 message, buffer = packed(script, to=name, n=self._feed.n)
                 self._out(message, [buffer])

@@ -117,6 +117,11 @@ export class Channel {
     this.#port.send({ v: 2, kind: "rows", client: this.client, ask: this.#lastAsk, types });
   }
 
+  /** Ask for the picture that stands beside the panel. */
+  picture(): void {
+    this.#port.send({ v: 2, kind: "picture", client: this.client });
+  }
+
   dispatch(happening: Happening): void {
     const next = reduce(this.#store, happening);
     if (next === this.#store) return;

@@ -15,9 +15,9 @@ import type { Model, Port } from "./port";
 import { Rules } from "./rules";
 import { Series } from "./series";
 import { Status } from "./status";
-import { EMPTY, type Store } from "./store";
+import { EMPTY, isOver, type Store } from "./store";
 import css from "./styles.css?inline";
-import type { PanelMessage } from "./wire";
+import type { PanelMessage, Picture } from "./wire";
 import { hasRounds } from "./words";
 
 export interface Start {
@@ -26,7 +26,11 @@ export interface Start {
   chart(): Promise<unknown>;
   control: Promise<Model>;
   place?: Place;
+  /** Puts the picture of a run that is over where it is saved. */
+  keep?(bundle: Bundle): void;
 }
+
+export type Bundle = Picture["bundle"];
 
 export interface PanelModule {
   open(start: Start): Session;
@@ -47,6 +51,8 @@ export class Session {
   #changed = new Set<string>();
   #frame = 0;
   #tick: ReturnType<typeof setInterval> | undefined;
+  #keep: Start["keep"];
+  #kept = false;
   #leave = () => {
     if (this.#views.size > 0) this.channel.bye();
   };
@@ -54,8 +60,9 @@ export class Session {
     if (event.persisted && this.#views.size > 0) this.channel.hello();
   };
 
-  constructor({ port, client, chart, control, place = "notebook" }: Start) {
+  constructor({ port, client, chart, control, keep, place = "notebook" }: Start) {
     this.#chart = chart;
+    this.#keep = keep;
     this.channel = new Channel(port, client, { ...EMPTY, place }, (message, data) =>
       this.#receive(message, data),
     );
@@ -127,11 +134,23 @@ export class Session {
       case "window":
         for (const view of this.#views) view.curves.window(message.ask, message.curves, data);
         break;
+      case "picture":
+        this.#keep?.(message.bundle);
+        return;
       case undefined:
         this.series.keep(this.channel.store.watch);
         break;
     }
+    this.#keepPicture();
     this.#schedule();
+  }
+
+  /** The kernel renews the picture itself, but not in a page that was loaded after the display. */
+  #keepPicture(): void {
+    const { synced } = this.channel.store;
+    if (this.#kept || this.#keep === undefined || !synced || !isOver(this.channel.store)) return;
+    this.#kept = true;
+    this.channel.picture();
   }
 
   /** Several messages of one frame are one drawing. */

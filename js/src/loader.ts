@@ -4,7 +4,7 @@
  */
 
 import { type Asset, loadAsset } from "./assets";
-import type { PanelModule, Session } from "./index";
+import type { Bundle, PanelModule, Session } from "./index";
 import { type Model, type Port, portOf } from "./port";
 
 declare const __PANEL__: Asset;
@@ -26,8 +26,11 @@ function start(model: Model): Started {
   const port: Port = portOf(model, control);
   const client = crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
   const chart = () => loadAsset(__CHART__, port, client);
+  // The extension listens, where there is one (extension.ts).
+  const keep = (bundle: Bundle) =>
+    dispatchEvent(new CustomEvent("it2nb:picture", { detail: { panel: id, bundle } }));
   const session = loadAsset(__PANEL__, port, client).then((module) =>
-    (module as PanelModule).open({ port, client, chart, control }),
+    (module as PanelModule).open({ port, client, chart, control, keep }),
   );
   const mine = { session };
   started.set(id, mine);

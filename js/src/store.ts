@@ -163,6 +163,7 @@ function receive(store: Store, message: PanelMessage, now: number): Store {
     case "rows":
       return { ...heard, rows: mergeRows(store.rows, message.rows) };
     case "window":
+    case "picture":
     case "asset":
       return heard;
     default:

@@ -239,6 +239,20 @@ export interface OutputLine {
   look: string;
 }
 
+export interface Picture {
+  v: 2;
+  n: number;
+  kind: "picture";
+  to: string;
+  bundle: { [key: string]: string };
+}
+
+export interface PictureAsk {
+  v: 2;
+  client: string;
+  kind: "picture";
+}
+
 export interface Row {
   seq: number;
   ts: number;
@@ -378,6 +392,6 @@ export interface WindowView {
   curves: Curve[];
 }
 
-export type PanelRequest = Hello | Bye | Ack | Watch | WindowAsk | Submit | Answer | RowsAsk | AssetAsk;
+export type PanelRequest = Hello | Bye | Ack | Watch | WindowAsk | Submit | Answer | RowsAsk | PictureAsk | AssetAsk;
 
-export type PanelMessage = Snapshot | Batch | Heartbeat | WindowView | Rows | Asset;
+export type PanelMessage = Snapshot | Batch | Heartbeat | WindowView | Rows | Picture | Asset;

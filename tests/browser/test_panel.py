@@ -175,6 +175,30 @@ def test_every_view_shows_the_whole_run(open_notebook: OpenWith) -> None:
     assert names == ["lr", "dropout", "stop"]
 
 
+def test_the_picture_is_renewed_in_a_page_that_was_reloaded_in_mid_run(
+    open_notebook: OpenWith, jupyter: JupyterServer
+) -> None:
+    book = open_notebook([SHOW])
+    book.run(0)
+    Steered.under(book, 0)
+    book.command("docmanager:save")
+    book.page.reload()
+    book.page.wait_for_function("() => window.jupyterapp !== undefined")
+    panel = Steered.under(book, 0)
+    panel.root.locator("[data-action=stop]").click()
+    panel.root.locator(".it2-drawer .it2-danger").click()
+    expect(panel.root.locator(".it2-pill")).to_have_text("stopped")
+    book.page.wait_for_function(
+        """() => window.jupyterapp.shell.currentWidget.content.widgets[0].model.outputs.toJSON()
+             .some((each) => String(each.data?.["text/plain"]).includes("digits: stopped"))"""
+    )
+    book.command("docmanager:save")
+    saved = json.loads((jupyter.work / f"{book.name}.ipynb").read_text(encoding="utf-8"))
+    texts = [str(each.get("data", {}).get("text/plain")) for each in saved["cells"][0]["outputs"]]
+    assert sum("digits: stopped" in text for text in texts) == 1
+    assert not any("digits: running" in text for text in texts)
+
+
 def test_a_restarted_kernel_is_told_and_no_control_pretends(open_notebook: OpenWith) -> None:
     book = open_notebook([SHOW])
     book.run(0)

@@ -131,7 +131,7 @@ def test_the_display_has_text_and_a_picture_beside_it(begun: Kernel) -> None:
     bundles = [each["content"]["data"] for each in shown.cell.messages("display_data")]
     widget, picture = bundles
     assert "application/vnd.jupyter.widget-view+json" in widget
-    assert "finished, step 20" in widget["text/plain"]
+    assert "live where its kernel runs" in widget["text/plain"]
     assert "image/png" in picture and "loss 0.05" in picture["text/plain"]
     assert len(json.dumps(bundles)) < 50_000
 
