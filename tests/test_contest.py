@@ -263,3 +263,12 @@ def test_what_makes_no_sense_is_said_before_anything_trains(given: Any, said: st
     options: Any = {"workflow": Never("ci"), "controllers": ("none",), "seeds": [0]} | given
     with pytest.raises(It2nbError, match=re.escape(said)):
         arena(options.pop("workflow"), **options)
+
+
+def test_what_is_searched_may_be_named_by_an_alias():
+    one, other = (
+        arena(Tiny("ci"), ("optuna", "pbt"), seeds=[3], budget=3, knobs=[name]).frame()
+        for name in ("lr", "learning_rate")
+    )
+    assert one["error"].isna().all() and other["error"].isna().all()
+    assert one["score"].tolist() == other["score"].tolist()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from it2nb.core.faults import guard
+from it2nb.core.knob_names import KnobValues
 from it2nb.core.lineage import lineage
 from it2nb.core.wire import ActionResult, ActionSchema, KnobView, strict
 
@@ -234,9 +235,9 @@ def observe(
     )
 
 
-def read_values(session: Session) -> dict[str, Any]:
+def read_values(session: Session) -> KnobValues:
     """Read every knob; one that can't be read is left out. Any thread."""
-    values: dict[str, Any] = {}
+    values = KnobValues(session.knobs.own_name)
     for name in session.knobs:
         with guard(f"get of {name}"):
             values[name] = session.knobs[name].value

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from it2nb.controllers.base import ControllerError, ControllerSource
 from it2nb.core.errors import near, require
+from it2nb.core.knob_names import KnobViews
 from it2nb.core.rounds import Plan, RoundContext, is_number
 from it2nb.core.wire import Action, ActionResult, KnobView
 
@@ -131,16 +132,19 @@ class OptunaController:
         ControllerError
             If a name is no knob, or nothing can be searched.
         """
-        views = {view.name: view for view in knobs}
+        views = KnobViews(knobs)
         chosen = _usual(views) if self.knobs is None else list(self.knobs)
         found: dict[str, Any] = {}
         for name in chosen:
             if name not in views:
                 raise ControllerError(f"no knob is named {name!r:.80}{near(name, views)}")
             given = self.knobs.get(name) if isinstance(self.knobs, Mapping) else None
+            own = views[name].name
+            if own in found:
+                raise ControllerError(f"{own} is to be searched twice, also as {name}")
             distribution = self._distribution(views[name], given)
             if distribution is not None:
-                found[name] = distribution
+                found[own] = distribution
             elif self.knobs is not None:
                 raise ControllerError(
                     f"{name} has no range that could be searched: give knobs={{{name!r}: (low, "

@@ -10,6 +10,7 @@ from it2nb.controllers.provider import Answer, Tool
 from it2nb.controllers.reading import fitting, loads
 from it2nb.controllers.tools import MAX_KNOBS, settable, value_schema, with_reason
 from it2nb.core.errors import AgentError, It2nbError
+from it2nb.core.knob_names import KnobViews
 from it2nb.core.rounds import Plan, RoundContext
 from it2nb.core.wire import KnobView
 
@@ -129,7 +130,7 @@ def plan_of(answer: Answer, knobs: Sequence[KnobView]) -> Plan:
         raise AgentError(f"the plan can't be read: {err}") from err
     if plan is None:
         raise AgentError("the plan is empty")
-    by_name = {each.name: each for each in knobs}
+    by_name = KnobViews(knobs)
     settings = {
         name: fitting(value, by_name[name]) if name in by_name else value
         for name, value in plan.settings.items()

@@ -75,7 +75,7 @@ def observation_text(
     for points, results, metrics, knobs, context in LEVELS:
         told = {
             "run": {
-                "step": seen.step, "total_steps": seen.total_steps, "round": seen.round,
+                "step": seen.step, "total_steps": seen.total_steps, "round": seen.round + 1,
                 "branch": seen.branch_id, "status": seen.status,
                 "elapsed_s": round(seen.elapsed_s, 1),
             },

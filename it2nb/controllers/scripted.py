@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from it2nb.controllers.decisions import Decisions
 from it2nb.core.errors import It2nbError, KnobError
 from it2nb.core.faults import guard
+from it2nb.core.knob_names import KnobViews
 from it2nb.core.rounds import Plan, is_number
 from it2nb.core.wire import Action, ActionResult, KnobView
 
@@ -132,7 +133,7 @@ class ScriptedAgent:
         self._drops = [step for step in self._drops if step <= seen.step]
         factor, said = self._judge(seen)
         actions: list[Action] = []
-        knob = next((each for each in seen.knobs if each.name == self.knob), None)
+        knob = KnobViews(seen.knobs).get(self.knob)
         if factor is not None:
             value = None if knob is None else _scaled(knob, factor)
             if value is None:
@@ -254,19 +255,19 @@ class ScriptedAgent:
         for rate, reached in tried[1:]:
             if goal.better(reached, value):
                 best, value = rate, reached
-        knob = next((each for each in ctx.knobs if each.name == self.knob), None)
+        knob = KnobViews(ctx.knobs).get(self.knob)
         factor = self.factor
         for _ in range(_FINER + 1):
             for by in (factor, 1 / factor):
                 wanted = _bounded(best * by, knob)
                 if all(not _same(wanted, rate) for rate, _ in tried):
                     way = "up" if by > 1 else "down"
-                    return {self.knob: wanted}, (
+                    return {self._own: wanted}, (
                         f"{self.knob} {best:.4g} reached {goal.metric} {value:.4g}, "
                         f"the best so far: {way} by {max(by, 1 / by):.3g}"
                     )
             factor = math.sqrt(factor)
-        return {self.knob: best}, f"{self.knob} {best:.4g} is best: nothing near it is left to try"
+        return {self._own: best}, f"{self.knob} {best:.4g} is best: nothing near it is left to try"
 
     def _tried(self, ctx: RoundContext) -> list[tuple[float, float]]:
         """The knob's first value and the goal's last one, of each round, oldest first."""
@@ -274,16 +275,24 @@ class ScriptedAgent:
         for record in ctx.memory.records:
             value: Any = record.get("value")
             planned = (record.get("plan") or {}).get("settings") or {}
-            rate: Any = planned.get(self.knob)
+            rate: Any = self._value_in(planned)
             if self._session is not None and record.get("run_id") == self._session.run_id:
                 rate = self._begun.get(record.get("round", -1), rate)
             if rate is None and not record.get("round"):
                 rate = self._first
             if rate is None:
-                rate = (record.get("settings") or {}).get(self.knob)
+                rate = self._value_in(record.get("settings") or {})
             if is_number(value) and is_number(rate) and rate > 0:
                 tried.append((float(rate), float(value)))
         return tried
+
+    @property
+    def _own(self) -> str:
+        """The knob's own name: `knob` may be an alias."""
+        return self.knob if self._session is None else self._session.knobs.own_name(self.knob)
+
+    def _value_in(self, settings: Mapping[str, Any]) -> Any:
+        return settings.get(self._own, settings.get(self.knob))
 
     def _note_start(self, round: int) -> None:
         """Find with which value a round began: what was planned may have been refused."""
@@ -291,7 +300,7 @@ class ScriptedAgent:
             return
         for event in self._session.journal.tail(1_000, types=["action_result"]):
             told = event.payload
-            if (event.round, told.get("source"), told.get("name")) == (round, "plan", self.knob):
+            if (event.round, told.get("source"), told.get("name")) == (round, "plan", self._own):
                 rate = _positive(told.get("after")) or self._first
                 if rate is not None:
                     self._begun[round] = rate

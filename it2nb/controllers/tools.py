@@ -8,6 +8,7 @@ from typing import Any
 
 from it2nb.controllers.prompts import cut
 from it2nb.controllers.provider import Tool
+from it2nb.core.knob_names import KnobViews
 from it2nb.core.wire import ActionSchema, KnobView
 
 #: Characters of a tool's description; more is cut.
@@ -32,7 +33,7 @@ class Toolbox:
     """
 
     def __init__(self, actions: Sequence[ActionSchema], knobs: Sequence[KnobView]) -> None:
-        self.knobs = {knob.name: knob for knob in settable(knobs)}
+        self.knobs = KnobViews(settable(knobs))
         self.tools: list[Tool] = []
         #: Tool's name: action's name. They differ where a name has characters that tools lack.
         self.actions: dict[str, str] = {}

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from it2nb.core.errors import KnobError, KnobRangeError, Rejected, UnknownKnob, near
 from it2nb.core.faults import Fault, guard
+from it2nb.core.knob_names import own_name
 from it2nb.core.wire import ActionResult, DType, KnobView, LastRequest, Member, Scale, Status
 
 _DTYPES: dict[Any, DType] = {float: "float", int: "int", bool: "bool", str: "str"}
@@ -403,7 +404,7 @@ class KnobRegistry(Mapping[str, Knob]):
 
     def __init__(self) -> None:
         self._knobs: dict[str, Knob] = {}
-        self._aliases: dict[str, str] = {"learning_rate": "lr"}
+        self._aliases: dict[str, str] = {}
 
     def register(self, knob: Knob, *, replace: bool = False) -> Knob:
         """Add a knob.
@@ -438,14 +439,21 @@ class KnobRegistry(Mapping[str, Knob]):
     def __getitem__(self, name: str) -> Knob:
         knobs = self._knobs
         knob = knobs.get(name)
-        if knob is None:
-            knob = knobs.get(self._aliases.get(name, ""))
+        if knob is None and isinstance(name, str):
+            knob = knobs.get(own_name(name, knobs, self._aliases) or "")
         if knob is None:
             raise UnknownKnob(f"no knob is named {shown(name)}{near(str(name), knobs)}")
         return knob
 
     def __contains__(self, name: object) -> bool:
-        return name in self._knobs or self._aliases.get(name) in self._knobs  # type: ignore[call-overload]
+        knobs = self._knobs
+        return name in knobs or (
+            isinstance(name, str) and own_name(name, knobs, self._aliases) is not None
+        )
+
+    def own_name(self, name: str) -> str:
+        """Return the name of the knob that is meant, or `name` itself where none is. Any thread."""
+        return own_name(name, self._knobs, self._aliases) or name
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._knobs)

@@ -122,6 +122,8 @@ class Policy:
         self._changed_at: dict[str, int] = {}
         self._approved: set[str] = set()
         self._vetoes: list[Callable[[ActionHandle], str | None]] = []
+        #: Returns the own name of a knob; the session's, once it has one.
+        self.named: Callable[[str], str] = str
 
     # --- rules -----------------------------------------------------------------------------
 
@@ -134,8 +136,12 @@ class Policy:
     def allow(self, source: str, *names: str) -> Policy:
         """Take `forbid` back for these names; without names for all of the source."""
         _check_sources([source])
-        kept = self._forbidden.get(source, frozenset()) - set(names) if names else frozenset()
-        self._forbidden[source] = frozenset(kept)
+        taken = {*names, *map(self.named, names)}
+        self._forbidden[source] = frozenset(
+            each
+            for each in self._forbidden.get(source, frozenset())
+            if names and not {each, self.named(each)} & taken
+        )
         return self
 
     def lock(
@@ -241,12 +247,19 @@ class Policy:
         return budget.exceeded(self.spent(source), False, elapsed_s, source)
 
     def _rule(self, name: str) -> Rule:
-        return self._rules.setdefault(name, Rule())
+        # One rule for a knob, whichever of its names it was given under.
+        same = (each for each in self._rules if self.named(each) == self.named(name))
+        return self._rules.setdefault(name if name in self._rules else next(same, name), Rule())
 
     def veto(self, function: Callable[[ActionHandle], str | None]) -> Policy:
         """Let `function(handle)` reject requests: it returns why, or None."""
         self._vetoes.append(function)
         return self
+
+    def _concerns(self, ruled: str, name: str) -> bool:
+        """Whether a rule for `ruled`, which may be an alias, holds for `name`."""
+        # As it stands too: an action's name may be some knob's alias.
+        return overlap(name, ruled) or overlap(self.named(name), self.named(ruled))
 
     # --- deciding --------------------------------------------------------------------------
 
@@ -289,10 +302,10 @@ class Policy:
     def _why_not(self, source: str, names: list[str], session: Session) -> str | None:
         forbidden = self._forbidden.get(source, frozenset())
         for name in names:
-            if "*" in forbidden or any(overlap(name, each) for each in forbidden):
+            if "*" in forbidden or any(self._concerns(each, name) for each in forbidden):
                 return f"{source} may not use {name}"
             for ruled, rule in list(self._rules.items()):
-                if not overlap(name, ruled):
+                if not self._concerns(ruled, name):
                     continue
                 if rule.hidden and source not in ("python", "magic", "guard"):
                     return f"{ruled} is hidden: only Python may use it"
@@ -311,7 +324,7 @@ class Policy:
                 continue
             knob = session.knobs[name]
             for ruled, rule in list(self._rules.items()):
-                if not overlap(knob.name, ruled) or source not in rule.limits_for:
+                if not self._concerns(ruled, knob.name) or source not in rule.limits_for:
                     continue
                 last = self._changed_at.get(knob.name)
                 if rule.cooldown is not None and last is not None:
@@ -335,7 +348,7 @@ class Policy:
 
     def _needs_approval(self, name: str, source: str) -> bool:
         return any(
-            source in rule.approval_for and overlap(name, ruled)
+            source in rule.approval_for and self._concerns(ruled, name)
             for ruled, rule in list(self._rules.items())
         )
 
@@ -378,10 +391,10 @@ class Policy:
     def is_open(self, source: str, name: str) -> bool:
         """Whether a source may know of a knob or an action and ask for it. Any thread."""
         forbidden = self._forbidden.get(source, frozenset())
-        if "*" in forbidden or any(overlap(name, each) for each in forbidden):
+        if "*" in forbidden or any(self._concerns(each, name) for each in forbidden):
             return False
         return not any(
-            rule.hidden and overlap(name, ruled) for ruled, rule in list(self._rules.items())
+            rule.hidden and self._concerns(ruled, name) for ruled, rule in list(self._rules.items())
         )
 
     def left(self, source: str, elapsed_s: float) -> dict[str, float]:
@@ -399,7 +412,7 @@ class Policy:
             return views
         kept = []
         for view in views:
-            own = [rule for ruled, rule in rules if overlap(view.name, ruled)]
+            own = [rule for ruled, rule in rules if self._concerns(ruled, view.name)]
             if any(rule.hidden for rule in own):
                 continue
             locks = [rule for rule in own if source in rule.locked_for]

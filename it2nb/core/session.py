@@ -105,6 +105,7 @@ class Session(Declaring, Asking):
         self.knobs = KnobRegistry()
         self.actions = ActionRegistry()
         self.policy = policy or Policy()
+        self.policy.named = self.knobs.own_name
         self.metrics = MetricStore()
         self.metrics.on_refused = self.warn_of_value
         self.bound = Bound()

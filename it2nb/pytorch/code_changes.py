@@ -108,7 +108,7 @@ class Changes:
             raise It2nbError(f"round={round!r} is none of {', '.join(map(str, rounds))}")
         if rounds:
             seed = rounds[chosen].get("seed")
-            self.told.append((0, f"round {chosen} of {len(rounds)}, seeded with {seed}"))
+            self.told.append((0, f"round {chosen + 1} of {len(rounds)}, seeded with {seed}"))
         self.recording.requests = [
             each for each in self.recording.requests if each.place.round == chosen
         ]

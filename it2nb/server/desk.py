@@ -12,6 +12,7 @@ from it2nb.controllers.provider import ToolCall
 from it2nb.controllers.reading import wishes
 from it2nb.controllers.tools import Toolbox
 from it2nb.core.errors import It2nbError, near
+from it2nb.core.knob_names import KnobViews
 from it2nb.core.policy import overlap
 from it2nb.core.wire import Action, ActionResult, State, strict
 from it2nb.server.remote import RemoteSession
@@ -229,7 +230,8 @@ def _count(arguments: dict[str, Any], name: str, default: int, most: int) -> int
 
 def _closed(state: State) -> list[str]:
     forbidden = state.policy.get("forbidden", {})
-    return [str(each) for source in ("agent", "http") for each in forbidden.get(source, [])]
+    closed = [str(each) for source in ("agent", "http") for each in forbidden.get(source, [])]
+    return [*closed, *map(KnobViews(state.knobs).own_name, closed)]
 
 
 def _is_closed(name: str, closed: list[str]) -> bool:

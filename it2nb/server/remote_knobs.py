@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from it2nb.core.errors import UnknownKnob, near
+from it2nb.core.knob_names import KnobViews
 from it2nb.core.wire import KnobView
 
 if TYPE_CHECKING:
@@ -19,14 +19,10 @@ class RemoteKnobs(Mapping[str, Any]):
         self._run = run
 
     def __getitem__(self, name: str) -> KnobView:
-        views = self._run.state().knobs
-        for view in views:
-            if name == view.name or name in view.aliases:
-                return view
-        raise UnknownKnob(f"no knob is named {name!r}{near(name, [v.name for v in views])}")
+        return KnobViews(self._run.state().knobs)[name]
 
     def __contains__(self, name: object) -> bool:
-        return any(name == v.name or name in v.aliases for v in self._run.state().knobs)
+        return name in KnobViews(self._run.state().knobs)
 
     def __iter__(self) -> Iterator[str]:
         return iter([view.name for view in self._run.state().knobs])

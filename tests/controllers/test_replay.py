@@ -153,7 +153,7 @@ def test_rounds_are_done_again_to_the_bit(tmp_path: Path) -> None:
     assert set(planned["step"]) == {0, 12}
     assert planned["status"].tolist() == ["applied"] * 8
     assert set(first.metrics.frame()["round"]) == {0, 1, 2}
-    assert "round 2 of 3, seeded with 0" in first.to_code()
+    assert "round 3 of 3, seeded with 0" in first.to_code()
     assert "noise 0.1 -> 0.05" in first.to_code(round=1)
     assert "noise" not in first.to_code(round=0)
     size = memory.stat().st_size

@@ -137,7 +137,7 @@ def test_a_plan_that_was_refused_is_not_taken_for_tried():
     session.attach(ScriptedAgent())
     records = session.run_rounds(train, 3)
     assert [each["value"] for each in records] == [0.01] * 3
-    assert "with lr 0.01:" in records[1]["reflection"]
+    assert records[1]["reflection"].startswith("lr 0.01: ")
 
 
 def test_the_search_turns_round_and_grows_finer():
