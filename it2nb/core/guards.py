@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -43,7 +43,7 @@ def watched(condition: Condition) -> list[str]:
 
 def _fresh(session: Session, metric: str, seen: int) -> tuple[int, float] | None:
     """The newest value of a metric, unless it was seen at this step already."""
-    newest = session.metrics.latest().get(metric)
+    newest = session.metrics.newest(metric)
     if newest is None or newest[0] == seen:
         return None
     return newest
@@ -63,12 +63,17 @@ class NonFinite:
 
     def check(self, session: Session) -> Trip | None:
         """See `Condition`."""
-        for name, (step, value) in session.metrics.latest().items():
-            if self.metrics and name not in self.metrics:
-                continue
+        for name, (step, value) in self._newest(session):
             if step == session.step_count and not math.isfinite(value):
                 return Trip(f"non-finite {name} at step {step}: {value!r}", {name: value})
         return None
+
+    def _newest(self, session: Session) -> Iterable[tuple[str, tuple[int, float]]]:
+        store = session.metrics
+        if not self.metrics:
+            return store.latest().items()
+        found = ((name, store.newest(name)) for name in self.metrics)
+        return [(name, newest) for name, newest in found if newest is not None]
 
 
 @dataclass(slots=True)

@@ -91,6 +91,20 @@ class MetricStore(Recorder):
                     newest[name] = end, int(step), value
         return {name: (newest[name][1], newest[name][2]) for name in self.names() if name in newest}
 
+    def newest(self, name: str) -> tuple[int, float] | None:
+        """Return step and value of a metric's newest row; None for one that was never recorded.
+
+        The same as ``latest().get(name)``, and at once where it stands in the newest row.
+        """
+        current, count = self._current, self._count
+        if current is not None:
+            table, first, start = current
+            position = table.positions.get(name)
+            if position is not None and count > first:
+                row = table.row(start + count - first - 1)
+                return int(row[0]), row[position]
+        return self.latest().get(name)
+
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Block]:
         """Yield the rows ``[start, stop)`` of the store in order, as copies."""
         stop = self._count if stop is None else min(stop, self._count)

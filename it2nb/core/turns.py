@@ -20,7 +20,7 @@ NEVER = sys.maxsize
 
 @dataclass(slots=True, eq=False)
 class Turn:
-    """One function and when it is due next."""
+    """One function and when it is due next; `every` is 0 for one that comes only when called."""
 
     every: int
     function: Callable[[Any], Any]
@@ -28,6 +28,10 @@ class Turn:
     due: int
     #: The thread that added it.
     thread: int = field(default_factory=get_ident)
+
+    def next_after(self, step: int) -> int:
+        """Tell the step at which it is due after `step`."""
+        return step - step % self.every + self.every if self.every else NEVER
 
 
 class Turns:
@@ -52,17 +56,36 @@ class Turns:
         """Add a function that is due every `every` steps; returns its removal. Any thread."""
         if type(every) is not int or every < 1:
             raise ActionError(f"every={every!r} has to be a whole number of steps, at least 1")
-        for start, other in self._replaced.items():
-            if name.startswith(start):
-                function = other or _nothing
-        turn = Turn(every, function, name, 0)
-        self._turns = [*self._turns, turn]
-        self.due = 0
+        turn = self._add(every, function, name, 0)
 
         def remove() -> None:
             self._turns = [each for each in self._turns if each is not turn]
 
         return remove
+
+    def add_on_call(self, function: Callable[[Any], Any], name: str) -> Callable[[int], None]:
+        """Add a function that has its turn only where it is called to it; returns what calls it.
+
+        For what a caller can tell by itself is needed at few steps: between them it costs
+        nothing. What is returned takes the step, on the training thread, before its control
+        point.
+        """
+        turn = self._add(0, function, name, NEVER)
+
+        def call(step: int) -> None:
+            turn.due = step
+            self.due = min(self.due, step)
+
+        return call
+
+    def _add(self, every: int, function: Callable[[Any], Any], name: str, due: int) -> Turn:
+        for start, other in self._replaced.items():
+            if name.startswith(start):
+                function = other or _nothing
+        turn = Turn(every, function, name, due)
+        self._turns = [*self._turns, turn]
+        self.due = min(self.due, due)
+        return turn
 
     def replace(self, start: str, function: Callable[[Any], Any] | None) -> None:
         """Let turns whose name begins so call `function` instead, or nothing. Before they come.
@@ -119,10 +142,11 @@ class Turns:
         try:
             for turn in turns:
                 # Before the first update nothing has happened that was worth waiting for.
-                if turn.due == 0 and (step % turn.every != 0 or (step == 0 and turn.every > 1)):
-                    turn.due = step - step % turn.every + turn.every
+                every = turn.every
+                if turn.due == 0 and every and (step % every != 0 or (step == 0 and every > 1)):
+                    turn.due = turn.next_after(step)
                 if step >= turn.due:
-                    turn.due = step - step % turn.every + turn.every
+                    turn.due = turn.next_after(step)
                     with guard(turn.name, session.report):
                         turn.function(session)
         finally:
@@ -139,7 +163,7 @@ class Turns:
     def rewind(self, step: int) -> None:
         """The step count went back to `step`: what was due later is due again."""
         for turn in self._turns:
-            turn.due = step - step % turn.every + turn.every
+            turn.due = turn.next_after(step)
         self.due = 0 if self._alone is not None else _earliest(self._turns)
 
 

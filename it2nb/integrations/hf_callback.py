@@ -85,7 +85,8 @@ class SteeringCallback(TrainerCallback):
     def saw_loss(self, loss: Any) -> None:
         """Look at the loss of one micro-batch; those of an update add up to its loss."""
         if self._run is not None and hasattr(loss, "detach"):
-            loss = loss.detach()
+            if loss.requires_grad:  # the Trainer's own step gives it detached
+                loss = loss.detach()
             self._loss = loss if self._loss is None else self._loss + loss
 
     # --- callbacks ---------------------------------------------------------------------------
@@ -112,7 +113,7 @@ class SteeringCallback(TrainerCallback):
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """No update begins after a stop."""
-        if self._run is not None and self._run.stop_requested:
+        if self._run is not None and self._run.session.stop_requested:
             raise StopTraining
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

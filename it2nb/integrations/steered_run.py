@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
+
+import torch
 
 from it2nb.core.control import RunStatus, StepControl, StopTraining
 from it2nb.core.errors import It2nbError, SessionEnded
@@ -110,6 +113,7 @@ class SteeredRun:
         self._has_begun = False
         self._base = 0
         self._honoured = session.honours_control
+        self._tell_non_finite: Callable[[int], None] | None = None
 
     # --- the beginning -----------------------------------------------------------------------
 
@@ -128,7 +132,9 @@ class SteeredRun:
         adopt(session)
         watched = (getattr(turn.function, "condition", None) for turn in session.turns._turns)
         if not any(isinstance(each, NonFinite) for each in watched):
-            session.every(1, Guard(NonFinite(["loss"])), name="guard NonFinite")
+            # Each loss is looked at as it comes: only one that is not finite needs its turn.
+            guarding = Guard(NonFinite(["loss"]))
+            self._tell_non_finite = session.turns.add_on_call(guarding, "guard NonFinite")
 
     def bind(
         self,
@@ -178,8 +184,20 @@ class SteeredRun:
     def updated(self, metrics: Mapping[str, Any], count: int = 1) -> bool:
         """One update is whole: a control point. Returns whether to stop."""
         session = self.session
-        values = {**metrics, **self.used.values()}
-        return self._obey(lambda: session.step(values, step=session.step_count + count))
+        values = {name: _number(value) for name, value in metrics.items()}
+        values.update(self.used.values())
+        step = session.step_count + count
+        loss = values.get("loss")
+        if self._tell_non_finite and isinstance(loss, float) and not math.isfinite(loss):
+            self._tell_non_finite(step)
+        try:
+            # No lambda and no call that is not needed: after an update the caches are cold, and
+            # each of them takes microseconds.
+            with guard("control point", session.report):
+                return session.step(values, step).stop
+        except StopTraining:
+            return True
+        return False
 
     def skipped(self, scale: float | None) -> bool:
         """A GradScaler left the update out. Returns whether to stop."""
@@ -226,3 +244,13 @@ class SteeredRun:
             session.finish(status)
         else:
             session.fail(error)
+
+
+def _number(value: Any) -> Any:
+    """Read a tensor of one number, so that it is recorded the fast way. The rest stays as it is."""
+    if isinstance(value, torch.Tensor):
+        try:
+            return value.item()
+        except RuntimeError:
+            return value  # no single number: recording it says so
+    return value

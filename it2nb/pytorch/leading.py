@@ -276,7 +276,7 @@ class LeaderGate(Gate):
         if self._wants_snapshot:
             self._wants_snapshot = False
             known = rewind.of(self._session)
-            if known is not None and known.past.is_affordable():
+            if known is not None and known.past.is_affordable(in_passing=True):
                 self.line.tell({"do": "snapshot"})
                 known.past.take_in_passing(self._session)
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 #: Entries that people make: a snapshot before each. Programs may ask at every step, and their
 #: snapshots have to keep within a share of the time.
 HUMAN = frozenset({"panel", "magic", "python"})
+#: Bytes that a snapshot copies in a second, about: what the first one is reckoned by.
+COPIED_PER_S = 2e9
 
 DATA_GOES_ON = (
     "weights, optimizer, schedule and random streams are those of step {step}; the data goes on "
@@ -83,6 +85,8 @@ class Past:
         self._changes: deque[Change] = deque(maxlen=100)
         self._cost_s = 0.0
         self._taken_t = float("-inf")
+        #: What the first one will take, as its size lets expect.
+        self._expected_s: float | None = None
 
     # --- what there is -----------------------------------------------------------------------
 
@@ -176,10 +180,18 @@ class Past:
         own = self.session.bound.on_save
         return [reduce(save(), f"what on_save function {i} returned") for i, save in enumerate(own)]
 
-    def is_affordable(self) -> bool:
-        """Whether another snapshot keeps within the share of time that they may take."""
+    def is_affordable(self, *, in_passing: bool = False) -> bool:
+        """Whether another snapshot keeps within the share of time that they may take.
+
+        The first one before a change always does; in passing it waits until the run has lasted
+        long enough for it.
+        """
         if self.decided is not None:
             return self.decided
+        if in_passing and self._taken_t == float("-inf"):
+            if self._expected_s is None:
+                self._expected_s = size_of_live(self.live()) / COPIED_PER_S
+            return self.session.elapsed_s * self.max_share >= self._expected_s
         return (self.session.t - self._taken_t) * self.max_share >= self._cost_s
 
     def take_in_passing(self, session: Session) -> None:
@@ -187,7 +199,7 @@ class Past:
         bound = session.bound
         # At step 0 the first step may be under way, its gradients made: nothing to go back to.
         is_step = session.step_count > 0
-        if is_step and (bound.models or bound.optimizers) and self.is_affordable():
+        if is_step and (bound.models or bound.optimizers) and self.is_affordable(in_passing=True):
             self.take(f"step {session.step_count}")
 
     def before_change(self, handle: ActionHandle) -> None:

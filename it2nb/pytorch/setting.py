@@ -18,7 +18,7 @@ A group is in one of these situations:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from it2nb.pytorch import working
@@ -34,9 +34,10 @@ from it2nb.pytorch.slot import Slot
 
 @dataclass(slots=True)
 class Clock:
-    """Steps that one optimizer took."""
+    """Steps that one optimizer took, and which of its settings have something to do around one."""
 
     steps: int = 0
+    busy: set[str] = field(default_factory=set)
 
 
 class Setting:
@@ -289,6 +290,8 @@ class Setting:
         """Remember what stands in the first and the last group, for `glance`."""
         groups = self.groups()
         last = len(groups) - 1
+        if last < 0:
+            return
         if not self._watched or self._watched[-1] != (last, self.slots.get(last)):
             self._watched = ((0, self.slot(0)), (last, self.slot(last)))
         for at, slot in self._watched:
@@ -355,6 +358,8 @@ class Setting:
     def note_busy(self) -> None:
         """Find out whether the hooks have anything to do."""
         self.is_busy = any(slot.is_busy for slot in list(self.slots.values()))
+        note = self._clock.busy.add if self.is_busy else self._clock.busy.discard
+        note(self.cell.name)
 
     def inside(self, value: float) -> float:
         """Keep a worked-out value valid: momentum below 1; lr is free."""

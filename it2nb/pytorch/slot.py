@@ -136,7 +136,9 @@ class Slot:
 
     def look(self, group: Group) -> None:
         """Remember what stands there, so that `is_touched` can tell."""
-        self.seen = self.cell.mark(group)
+        # After every step: a plain number is its own mark.
+        value = group[self.cell.key]
+        self.seen = value if type(value) is float else self.cell.mark(group)
 
     def is_touched(self, group: Group) -> bool:
         """Whether somebody else wrote since we last looked."""

@@ -90,8 +90,14 @@ class SteeredOptimizer:
 
     def glance(self) -> None:
         """Notice who else writes lr, before requests are let in."""
-        if self._lr is not None and self._lr.groups():
+        if self._lr is not None:
             self._lr.glance()
+
+    def has_work(self, optimizer: Any) -> bool:
+        """Whether `before_step` has anything to do: with most steps it has not."""
+        return (
+            bool(self.clock.busy or self._following) or len(optimizer.param_groups) != self._count
+        )
 
     def before_step(self) -> None:
         """Bring edits into force for the step that begins."""
@@ -110,10 +116,11 @@ class SteeredOptimizer:
     def after_step(self) -> None:
         """Put back what stood there for this step only."""
         self.clock.steps += 1
-        for setting in self.settings.values():
-            if setting.is_busy:
-                setting.after_step()
-        if self._lr is not None and self._lr.groups():
+        if self.clock.busy:
+            for setting in self.settings.values():
+                if setting.is_busy:
+                    setting.after_step()
+        if self._lr is not None:
             self._lr.look()
 
     def captured(self) -> None:

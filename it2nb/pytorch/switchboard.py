@@ -120,11 +120,11 @@ class Switchboard:
         steered = self._steered(optimizer)
         if steered is not None:
             steered.glance()
-        attachment = self.attachments.get(get_ident())
+        attachment = self.attachments.get(get_ident()) if self.attachments else None
         if attachment is not None:
             attachment.before(optimizer)
             steered = self._steered(optimizer)
-        if steered is not None:
+        if steered is not None and (self.onlookers or steered.has_work(optimizer)):
             onlooker = self.onlookers.get(id(optimizer)) if self.onlookers else None
             if onlooker is not None:
                 with guard("what an edit came to", steered.session.report):
@@ -141,7 +141,7 @@ class Switchboard:
         if steered is not None:
             with guard("edits after a step", steered.session.report):
                 steered.after_step()
-        attachment = self.attachments.get(get_ident())
+        attachment = self.attachments.get(get_ident()) if self.attachments else None
         if attachment is not None:
             attachment.after(optimizer)
 
@@ -187,10 +187,15 @@ def _call_after(optimizer: Any) -> None:
         board.after(optimizer)
 
 
+# Outside of the compiler they are not gone through: they cost more than what is called.
 def _before(optimizer: Any, args: Any, kwargs: Any) -> None:
-    if torch.compiler.is_compiling() and compiled.is_whole(id(optimizer)):
+    if torch.compiler.is_compiling():
+        if not compiled.is_whole(id(optimizer)):
+            _call_before(optimizer)
         return
-    _call_before(optimizer)
+    board = home.__dict__.get(_NAME)
+    if board is not None:
+        board.before(optimizer)
 
 
 def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -199,4 +204,8 @@ def _after(optimizer: Any, args: Any, kwargs: Any) -> None:
         if mark:
             setattr(compiled.MARKS, mark, True)
             return
-    _call_after(optimizer)
+        _call_after(optimizer)
+        return
+    board = home.__dict__.get(_NAME)
+    if board is not None:
+        board.after(optimizer)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-
-from it2nb.pytorch.edits import first_nonzero
 
 
 class Used:
@@ -33,17 +31,18 @@ class Used:
 
     def _hook(self, name: str) -> Any:
         def hook(optimizer: Any, args: Any, kwargs: Any) -> None:
-            rates = [group.get("lr") for group in optimizer.param_groups]
-            rate = rates[0] if len(rates) == 1 else rates[first_nonzero(_plain(rates))]
+            groups = optimizer.param_groups
+            rate = groups[0].get("lr") if groups else None
+            if type(rate) is not float or not rate:
+                rate = _standing([group.get("lr") for group in groups])
             if rate is not None:
-                # A tensor is filled in place by the next edit.
-                self._values[name] = rate.clone() if isinstance(rate, torch.Tensor) else rate
+                self._values[name] = rate
 
         return hook
 
-    def values(self) -> dict[str, Any]:
+    def values(self) -> Mapping[str, Any]:
         """Return what the last update used."""
-        return dict(self._values)
+        return self._values
 
     def close(self) -> None:
         """Stop watching."""
@@ -53,6 +52,14 @@ class Used:
         self._values.clear()
 
 
-def _plain(rates: list[Any]) -> list[Any]:
-    """Tensors on a device are not waited for: they count as not 0."""
-    return [1.0 if isinstance(rate, torch.Tensor) else rate for rate in rates]
+def _standing(rates: Sequence[Any]) -> Any:
+    """Choose the rate that stands for all: the first that is not 0.
+
+    Tensors on a device are not waited for: they count as not 0.
+    """
+    for rate in rates:
+        if isinstance(rate, torch.Tensor):
+            return rate.clone()  # the next edit fills it in place
+        if rate:
+            return rate
+    return rates[0] if rates else None

@@ -123,3 +123,20 @@ def test_a_condition_that_raises_is_a_row_and_the_run_goes_on() -> None:
     feed(session, [1.0, 0.5])
     assert session.status == "finished"
     assert any("broken guard" in text for text in session.warnings)
+
+
+def test_a_turn_on_call_comes_at_the_steps_that_it_is_called_to_and_at_no_other() -> None:
+    session = made()
+    seen: list[int] = []
+    call = session.turns.add_on_call(lambda run: seen.append(run.step_count), "guard mine")
+    with session.run():
+        for step in range(1, 7):
+            if step in (2, 5):
+                call(step)
+            session.step()
+        session.step(step=3)  # the loop goes back, and counts on
+        session.step()
+        call(5)
+        session.step()
+        session.step()
+    assert seen == [2, 5, 5]

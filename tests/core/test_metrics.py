@@ -207,6 +207,23 @@ def test_latest_is_the_newest_row_of_each_name_whatever_its_set() -> None:
     assert metrics.latest() == {"loss": (2, 4.0), "acc": (3, 0.3)}
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.dictionaries(st.sampled_from("abc"), st.floats(-9, 9), max_size=3),
+            st.integers(0, 5), st.integers(0, 1),
+        ),
+        max_size=80,
+    )
+)  # fmt: skip
+def test_the_newest_value_of_a_name_is_that_of_latest(rows: list[Any]) -> None:
+    metrics = MetricStore()
+    for values, step, branch in rows:
+        metrics.record(step, values, 0.0, branch, 0)
+        for name in "abc":
+            assert metrics.newest(name) == metrics.latest().get(name)
+
+
 def test_a_series_is_private_and_can_be_that_of_one_branch_or_round() -> None:
     metrics = store([1.0, 2.0, 3.0])
     extend(metrics, [9.0], first=3, branch_id=1)

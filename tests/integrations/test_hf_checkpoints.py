@@ -75,6 +75,8 @@ def test_weights_and_optimizer_are_those_of_the_checkpoint_to_the_bit() -> None:
     assert all(map(torch.equal, kept[0], again[0]))
 
 
+# Of transformers 4.57: checkpoints that are made within one second are told apart by number.
+@pytest.mark.filterwarnings("ignore:mtime may not be reliable:UserWarning")
 def test_rotation_and_the_best_model_are_as_without_a_checkpoint_of_ours() -> None:
     def run(save: bool) -> Any:
         session = new_session()

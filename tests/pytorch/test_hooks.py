@@ -595,6 +595,7 @@ def test_a_fault_of_our_own_does_not_end_the_training(monkeypatch: pytest.Monkey
     optimizer = torch.optim.SGD(parameters(), lr=0.1)
     monkeypatch.setattr(steered.SteeredOptimizer, "before_step", lambda self: 1 / 0)
     with run() as (session, _):
+        session.set("lr", 0.2)  # with nothing to do around a step it is not called
         train(optimizer, 3, session=session)
     assert session.step_count == 3
     assert "ZeroDivisionError" in rows(session, "note")[0]["text"]

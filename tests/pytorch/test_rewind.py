@@ -20,6 +20,7 @@ from it2nb.core.wire import Action
 from it2nb.pytorch import checkpoints
 from it2nb.pytorch.past import DATA_GOES_ON
 from it2nb.pytorch.rewind import install, of
+from it2nb.pytorch.snapshots import size_of_live
 
 from .rewinding import Run
 from .small import Net, digest, same
@@ -562,6 +563,20 @@ def test_a_program_that_asks_at_each_step_does_not_get_a_snapshot_each_time() ->
         run.session.pump()
     assert len(past.ring) == 1
     run.ask("undo")
+
+
+def test_the_first_snapshot_in_passing_waits_until_the_run_is_worth_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = Run(snapshots={"every": 5, "max_share": 0.01})
+    past = run.rewind.past
+    run.steps(1)
+    monkeypatch.setattr("it2nb.pytorch.past.COPIED_PER_S", size_of_live(past.live()) / 2.0)
+    run.steps(19)
+    assert not past.ring
+    run.steps(10)
+    # Two seconds are a hundredth of 200, and a step takes 10: from the 21st on.
+    assert min(each.step for each in past.ring) == 25
 
 
 def test_autosave_leaves_the_last_two(tmp_path: Path) -> None:
