@@ -94,6 +94,8 @@ class TrainingSession(Session):
             from it2nb.pytorch.distributed import ranks_of
 
             self.ranks = ranks_of(distributed)
+        # A process group that is made later would leave this rank steered alone.
+        self._late_ranks = self.ranks is None and distributed is not False
         if self.ranks is not None:
             if replay is not None:
                 raise It2nbError("a replay runs in one process: start it without torchrun")
@@ -120,6 +122,10 @@ class TrainingSession(Session):
     def start(self) -> TrainingSession:
         """Begin the run; the first control point does it too. Any thread, idempotent."""
         first = not self.started and not self.is_ended
+        if first and self._late_ranks and "torch" in sys.modules:
+            from it2nb.pytorch.distributed import check_in_time
+
+            check_in_time(self)
         super().start()
         if first:
             Surroundings(self, self._resources_every_s).start()

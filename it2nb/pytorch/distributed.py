@@ -55,6 +55,25 @@ def ranks_of(distributed: bool | str | Mapping[str, Any]) -> Ranks | None:
     return ranks if ranks.size > 1 else None
 
 
+def check_in_time(session: Session) -> None:
+    """Refuse a session that steers this rank alone without having been asked to.
+
+    Raises
+    ------
+    It2nbError
+        If there is a process group that was not there when the session was made: a request
+        would come into force on one rank, and the ranks would part.
+    """
+    ranks = ranks_of("auto")
+    if ranks is not None:
+        raise It2nbError(
+            f"run {session.run_id} was made before the process group of {ranks.size} ranks, and "
+            f"steers this one alone: make the TrainingSession after init_process_group(...) (with "
+            f"Hugging Face after the TrainingArguments, with Accelerate after the Accelerator), "
+            f"or with distributed=False if it is to steer rank {ranks.rank} alone"
+        )
+
+
 def install(session: Session, ranks: Ranks) -> None:
     """Make a new session one of several. Called by `TrainingSession`."""
     from it2nb.pytorch.everywhere import Streams

@@ -132,7 +132,7 @@ def carry_out_here(
         if isinstance(tried, Deferred):
             tried = Attempt("failed", "it gives its result later, which several ranks can't do")
         done.tried = tried
-    if done.did and spec.name == "load_checkpoint":
+    if done.did and spec.name in ("load_checkpoint", "goto") and _came_from_file(done.tried):
         kept = session.bound.stateful.get("ranks")
         if isinstance(kept, Streams):
             with guard("random streams of a rank", session.report):
@@ -209,6 +209,12 @@ def packed_streams() -> str:
 def unpacked_streams(text: str) -> Any:
     """Undo `packed_streams`; runs no code."""
     return torch.load(io.BytesIO(base64.b64decode(text)), weights_only=True)
+
+
+def _came_from_file(tried: Attempt | Owed) -> bool:
+    """Whether a state was loaded from a file; a snapshot is this rank's own, streams and all."""
+    data = tried.data if isinstance(tried, Attempt) else None
+    return isinstance(data, dict) and "path" in data
 
 
 def _place(session: Session) -> tuple[int, int]:

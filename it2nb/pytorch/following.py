@@ -111,6 +111,8 @@ class FollowerGate(Gate):
         handle.served = session.place()
         session.queue.remember(handle)
         session.door._write(handle)
+        if "checkpoints" in message:
+            session.checkpoints[:] = message["checkpoints"]
         with affording(session, bool(message["keep"])), self._open_door():
             done = self._try(handle)
         answer = done.told()

@@ -215,6 +215,9 @@ class LeaderGate(Gate):
             "do": "request", "action": action, "source": handle.source, "actor": handle.actor,
             "keep": keep,
         }  # fmt: skip
+        if spec.name == "goto":
+            # Rank 0 alone saves: the files among which a step is looked for are its own.
+            message["checkpoints"] = session.checkpoints
         saves = spec.name == "save_checkpoint"
         number = line.tell(message)
         answers = line.collect(number) if saves else {}

@@ -69,6 +69,17 @@ def steer(session: it2nb.TrainingSession, asked: dict[str, Any], turn: int) -> N
     elif turn == 74:
         ask("batch", "batch", set={"lr": 0.03, "fragile": 3.0})
     elif turn == 80:
+        # Of a file, which rank 0 alone has written.
+        ask("saved", "save_checkpoint", tag="there")
+    elif turn == 86:
+        ask("after", "set_knob", name="lr", value=0.5)
+    elif turn == 92:
+        ask("goto_file", "goto", step=asked["saved"].result(0).step, exact=True)
+    elif turn == 98:
+        ask("goto", "goto", good=True)
+    elif turn == 104:
+        ask("nowhere", "goto", step=10_000)
+    elif turn == 110:
         ask("stop", "stop")
 
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +12,12 @@ import it2nb
 from it2nb.core.errors import It2nbError
 from it2nb.core.ranks import Ranks
 from tests.pytorch import ranks_worker
+from tests.torchrun import torchrun
 
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    out = tmp_path_factory.mktemp("ranks")
-    root = Path(__file__).parents[2]
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-        "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0",
-        str(root / "tests" / "pytorch" / "ranks_worker.py"), str(out),
-    ]  # fmt: skip
-    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=150, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return {path.stem: json.loads(path.read_text()) for path in out.glob("*.json")}
+    return torchrun(Path(ranks_worker.__file__), tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.fixture
@@ -101,6 +86,27 @@ def test_a_checkpoint_is_saved_by_rank_0_and_loaded_by_all_with_the_streams_of_e
         saved, loaded = (_row(seen[name], each) for each in ("save_checkpoint", "load_checkpoint"))
         for what in ("rng", "weights", "lr", "step"):
             assert loaded[what] == saved[what], what
+
+
+def test_goto_brings_all_ranks_to_a_file_of_rank_0_with_the_streams_of_each(seen, results):
+    assert results["goto_file"]["status"] == "applied"
+    assert results["goto_file"]["data"]["path"] == results["saved"]["data"]["path"]
+    for name in ("together-0", "together-1"):
+        saved = [row for row in seen[name]["rows"] if "save_checkpoint" in row["applied"]][-1]
+        back = [row for row in seen[name]["rows"] if "goto" in row["applied"]][0]
+        for what in ("rng", "weights", "lr", "step"):
+            assert back[what] == saved[what], what
+
+
+def test_goto_brings_all_ranks_to_their_snapshots_and_is_rejected_in_words(seen, results):
+    assert results["goto"]["status"] == "applied"
+    places = [
+        [(row["step"], row["branch"], row["weights"]) for row in seen[name]["rows"][98:]]
+        for name in ("together-0", "together-1")
+    ]
+    assert places[0] == places[1]
+    assert results["nowhere"]["status"] == "rejected"
+    assert "step 10000 is not there yet" in results["nowhere"]["reason"]
 
 
 def test_undo_goes_back_on_all_ranks_and_fork_is_rejected_in_words(seen, results):
