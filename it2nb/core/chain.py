@@ -97,8 +97,11 @@ def stem_of(seq: int, type: str, payload: Mapping[str, Any], shared: bytes) -> b
     except TypeError:  # arrays, tensors, enums, keys that are no text, numbers beyond 64 bits
         body = _strict_body(payload)
     else:
-        # orjson writes null for NaN and infinities, as for None.
-        if body[0] != _BRACE or (b"null" in body and _is_odd(payload)):
+        # orjson writes null for NaN and infinities, as for None: as many nulls as there are None
+        # are none of them.
+        is_object = body[0] == _BRACE
+        nulls = [*payload.values()].count(None) if is_object else 0
+        if not is_object or (body.count(b"null") != nulls and _is_odd(payload)):
             body = _strict_body(payload)
     # Formatting makes bytes of the right size; orjson's own buffers are larger, and keeping
     # them costs four times as long as writing them.

@@ -436,13 +436,18 @@ class KnobRegistry(Mapping[str, Knob]):
         """Take a knob away; an unknown name is left alone."""
         self._knobs = {key: knob for key, knob in self._knobs.items() if key != name}
 
-    def __getitem__(self, name: str) -> Knob:
+    def find(self, name: str) -> Knob | None:
+        """Return the knob of this name or alias; None when there is none. Any thread."""
         knobs = self._knobs
         knob = knobs.get(name)
         if knob is None and isinstance(name, str):
             knob = knobs.get(own_name(name, knobs, self._aliases) or "")
+        return knob
+
+    def __getitem__(self, name: str) -> Knob:
+        knob = self.find(name)
         if knob is None:
-            raise UnknownKnob(f"no knob is named {shown(name)}{near(str(name), knobs)}")
+            raise UnknownKnob(f"no knob is named {shown(name)}{near(str(name), self._knobs)}")
         return knob
 
     def __contains__(self, name: object) -> bool:

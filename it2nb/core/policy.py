@@ -231,9 +231,12 @@ class Policy:
                     f"{name}={shown(used)} can't be booked on {source}: it has to be a finite "
                     f"number, 0 or more"
                 )
-        spent = self._spent.setdefault(source, Spending())
+        spent = self._account(source)
         spent.tokens += tokens
         spent.cost += cost
+
+    def _account(self, source: str) -> Spending:
+        return self._spent.get(source) or self._spent.setdefault(source, Spending())
 
     def spent(self, source: str) -> Spending:
         """What a source has used up so far."""
@@ -359,8 +362,9 @@ class Policy:
         self._approved.discard(handle.id)
         if handle.source == "replay":
             return
-        accounts = [handle.source] if handle.behalf is None else [handle.source, handle.behalf]
-        spendings = [self._spent.setdefault(each, Spending()) for each in accounts]
+        spendings = [self._account(handle.source)]
+        if handle.behalf is not None:
+            spendings.append(self._account(handle.behalf))
         for spent in spendings:
             spent.requests += 1
         if not result.ok:

@@ -50,7 +50,8 @@ _LEAVES = frozenset({str, float, int, bool, type(None)})
 
 
 def _holds_one(value: Any) -> bool:
-    if isinstance(value, Mapping):
+    # An exact type first: to ask whether something is a Mapping costs ten times as much.
+    if type(value) is dict or isinstance(value, Mapping):
         for key, each in value.items():
             if (type(key) is str and _sounds_secret(key)) or (
                 type(each) not in _LEAVES and _holds_one(each)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 #: Keys of ``set_knob`` that stand in the place of ``value``.
 RELATIVE = ("factor", "add")
+_RELATIVE = frozenset(RELATIVE)
 
 
 def absolute(action: str, payload: dict[str, Any], session: Session) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def absolute(action: str, payload: dict[str, Any], session: Session) -> dict[str
     Rejected
         If the factor is no finite number, the knob has no number, or both are given.
     """
-    if action != "set_knob" or not any(key in payload for key in RELATIVE):
+    if action != "set_knob" or _RELATIVE.isdisjoint(payload):
         return payload
     given = [key for key in ("value", *RELATIVE) if key in payload]
     if len(given) > 1:
@@ -71,4 +72,4 @@ def _number(name: Any, key: str, session: Session) -> float | int:
 
 def is_relative(payload: Mapping[str, Any]) -> bool:
     """Whether a payload of ``set_knob`` is a factor or an amount."""
-    return any(key in payload for key in RELATIVE)
+    return not _RELATIVE.isdisjoint(payload)

@@ -134,8 +134,7 @@ def unmet(session: Session, expect: Mapping[str, Any]) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """What became of a request on its way through the handler, before any row is written."""
 
     status: Status
@@ -258,8 +257,9 @@ def settle(
     fields["branch_id"] = session.branch_id
     fields["round"] = session.round
     result = ActionResult.trusted(fields)
-    if name is not None and name in session.knobs:
-        session.knobs[name].last = result
+    knob = None if name is None else session.knobs.find(name)
+    if knob is not None:
+        knob.last = result
     with guard("accounting of a result", session.report):
         session.policy.settled(handle, result, session)
     session.queue.resolve(handle, result)
@@ -279,8 +279,8 @@ def _describe_knob(
         return None, payload.get("value"), before, after
     value: Any = None
     name = asked
-    if asked in session.knobs:
-        knob = session.knobs[asked]
+    knob = session.knobs.find(asked)
+    if knob is not None:
         name = knob.name
         with guard(f"get of {name}"):
             value = knob.value

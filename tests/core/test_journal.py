@@ -165,6 +165,23 @@ def test_recorded_metrics_are_sealed_by_themselves(journal: Journal) -> None:
     assert reached.is_set()
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"a": None, "b": math.nan},
+        {"null": math.inf, "b": None, "c": "null"},
+        {"a": None, "b": {"c": None, "d": [-math.inf]}},
+        {"a": "null null", "b": None, "c": {"null": None}},
+    ],
+)
+def test_a_number_that_is_none_is_told_from_nothing_and_from_the_word(
+    journal: Journal, payload: dict[str, Any]
+) -> None:
+    journal.append("note", payload)
+    (event,) = journal.since(0)
+    assert repr(event.payload) == repr(payload)
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_c62_a_non_finite_number_is_null_in_the_file_and_itself_again_for_readers(
     journal: Journal, value: float
