@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from it2nb.core.actions import spec_from
 from it2nb.core.bound import Bound
+from it2nb.core.errors import KnobRangeError
 from it2nb.core.expected import Expected
 from it2nb.core.guards import Condition, Guard, watched
 from it2nb.core.knobs import Knob, KnobRegistry
@@ -52,12 +53,24 @@ class Declaring(Telling):
         replace: bool = False,
         **more: Any,
     ) -> Knob:
-        """Declare a typed setting; see `Knob` for the parameters. Any thread."""
+        """Declare a typed setting; see `Knob` for the parameters. Any thread.
+
+        Raises
+        ------
+        KnobError
+            If the declaration contradicts itself, or the name is taken.
+        KnobRangeError
+            If the value is outside of the bounds when the run has not begun. Later it is only
+            told: nothing that is declared ends a training.
+        """
         knob = Knob(
             name, get, set, dtype=dtype, min=min, max=max, step=step, description=description,
             scale=scale, choices=choices, unit=unit, group=group, out_of_bounds=out_of_bounds,
             **more,
         )  # fmt: skip
+        wrong = None if self._began else knob.misfit()
+        if wrong is not None:
+            raise KnobRangeError(f"{wrong}; widen them, or start inside")
         self.add_knob(knob, replace=replace)
         if self.rounds is not None:
             self.rounds.knobs_came()
@@ -66,6 +79,9 @@ class Declaring(Telling):
     def add_knob(self, knob: Knob, *, replace: bool = False) -> Knob:
         """Add a ready-made knob. While the run lives, the journal tells of it. Any thread."""
         self.knobs.register(knob, replace=replace)
+        wrong = knob.misfit()
+        if wrong is not None:
+            self.warn(f"{wrong}; the next request for it brings it inside")
         if self._began and not self._ended.is_set():
             self.emit("knobs_registered", {"knobs": [knob.view().model_dump(exclude={"v"})]})
         return knob

@@ -211,6 +211,24 @@ class Knob:
         """What the next optimizer step uses, as a plain Python value. Any thread."""
         return plain_value(self.get(), self.dtype)
 
+    def misfit(self) -> str | None:
+        """Say why the present value is none that could be asked for; None when it could. Any thread.
+
+        A value that is not there yet, or can't be read, is none to speak of.
+        """
+        value: Any = None
+        with guard(f"get of {self.name}"):
+            value = self.value
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return None
+        try:
+            fitted = self.coerce(value)
+        except Rejected as err:
+            return f"{self.name} is {shown(value)} now, and can't be set to that: {err.reason}"
+        if not fitted.clamped:
+            return None
+        return f"{self.name} is {shown(value)} now, outside of its bounds: {fitted.reason}"
+
     def reason_unavailable(self) -> str | None:
         """Why it can't be set now; None when it can."""
         return None if self.unavailable is None else self.unavailable()

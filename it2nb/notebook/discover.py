@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass, field
 from typing import Any
 
-from it2nb.core.errors import KnobError, near
+from it2nb.core.errors import KnobError, KnobRangeError, near
 from it2nb.core.knobs import Knob
 from it2nb.core.wire import DType
 from it2nb.notebook.options import KnobSpec
@@ -190,6 +190,8 @@ def variable_knob(spec: KnobSpec, namespace: MutableMapping[str, Any]) -> Knob:
     ------
     KnobError
         If the variable is missing, or holds what no knob can hold.
+    KnobRangeError
+        If its value is outside of the bounds, or none of the choices.
     """
     get = _getter(spec.name, namespace)
     try:
@@ -207,7 +209,7 @@ def variable_knob(spec: KnobSpec, namespace: MutableMapping[str, Any]) -> Knob:
         )
     if dtype == "int" and any(isinstance(each, float) for each in (spec.min, spec.max)):
         dtype = "float"
-    return Knob(
+    knob = Knob(
         spec.name,
         get,
         _setter(spec.name, namespace),
@@ -219,6 +221,10 @@ def variable_knob(spec: KnobSpec, namespace: MutableMapping[str, Any]) -> Knob:
         group="variables",
         description=f"the variable {spec.name}",
     )
+    wrong = knob.misfit()
+    if wrong is not None:
+        raise KnobRangeError(f"--knob {wrong}; widen them, or start inside")
+    return knob
 
 
 def root_of(target: str) -> str:

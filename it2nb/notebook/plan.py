@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from it2nb.core.errors import It2nbError, near
+from it2nb.core.errors import It2nbError, KnobRangeError, near
 from it2nb.core.replay import Replay, replay
 from it2nb.core.session import Session
 from it2nb.integrations.trackers import check_tracker
@@ -154,5 +154,11 @@ def _optimizer_classes() -> set[str]:
 
 def _check_knobs(plan: Plan, space: dict[str, Any]) -> None:
     for spec in plan.options.knobs:
-        if is_there(spec, space) or root_of(spec.name) not in plan.locals:
+        root = root_of(spec.name)
+        if not is_there(spec, space) and root in plan.locals:
+            continue
+        try:
             variable_knob(spec, space)
+        except KnobRangeError:
+            if root not in plan.names.binds:  # else the cell gives it a value of its own first
+                raise

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from it2nb.core.control import StopTraining
-from it2nb.core.errors import It2nbError, KnobError
+from it2nb.core.errors import It2nbError, KnobError, KnobRangeError
 from it2nb.core.faults import guard
 from it2nb.core.session import Session
 from it2nb.notebook.callers import locals_of, user_frames
@@ -112,7 +112,7 @@ class Wiring:
         session = self._session
         if self._options.evaluate is not None:
             session.on_evaluate(Evaluator(self._options.evaluate, self._namespace, session))
-        self._add_variable_knobs(self._options.knobs)
+        self._add_variable_knobs(self._options.knobs, own=self._own.binds)
         if self.at != "session":
             session.honours_control = False
         if self.at == "loop":
@@ -207,8 +207,13 @@ class Wiring:
 
     # --- knobs ------------------------------------------------------------------------------
 
-    def _add_variable_knobs(self, specs: tuple[KnobSpec, ...] | list[KnobSpec]) -> None:
-        """Register the variables that are there; the others when the cell has made them."""
+    def _add_variable_knobs(
+        self, specs: tuple[KnobSpec, ...] | list[KnobSpec], own: frozenset[str] = frozenset()
+    ) -> None:
+        """Register the variables that are there; the others when the cell has made them.
+
+        A value out of bounds, of a variable among `own`, is of an earlier cell.
+        """
         waiting = []
         for spec in specs:
             if not is_there(spec, self._namespace):
@@ -216,6 +221,11 @@ class Wiring:
                 continue
             try:
                 self._session.add_knob(variable_knob(spec, self._namespace))
+            except KnobRangeError as err:
+                if root_of(spec.name) in own:
+                    waiting.append(spec)
+                else:
+                    self._session.warn(str(err))
             except KnobError as err:
                 self._session.warn(str(err))
         self._late_knobs = waiting

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from it2nb.core.errors import KnobError, KnobRangeError, Rejected, UnknownKnob
 from it2nb.core.knobs import Coerced, Knob, KnobRegistry
+from it2nb.core.session import Session
 
 
 def held(value: Any, **options: Any) -> tuple[dict[str, Any], Knob]:
@@ -251,3 +252,43 @@ def test_bounds_of_any_number_type_can_be_shown() -> None:
     view = knob.view()
     assert (view.min, view.max) == (0.25, 1.5)
     assert type(view.min) is type(view.max) is float
+
+
+# --- a start value that does not fit -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "said"),
+    [
+        (5.0, {"max": 1.0}, "lr is 5.0 now, outside of its bounds: max is 1.0; widen them"),
+        (-1, {"dtype": int, "min": 0}, "min is 0"),
+        ("c", {"choices": ["a", "b"]}, "'c' is none of 'a', 'b'"),
+    ],
+)
+def test_a_start_value_that_could_not_be_asked_for_is_refused(
+    value: Any, options: dict[str, Any], said: str
+) -> None:
+    session = Session(directory=None)
+    with pytest.raises(KnobRangeError) as raised:
+        session.register_knob("lr", lambda: value, lambda v: None, **options)
+    assert said in str(raised.value)
+    assert "lr" not in session.knobs
+
+
+def test_a_value_that_is_not_there_yet_or_not_a_number_is_no_reason() -> None:
+    session = Session(directory=None)
+    for name, value in {"none": None, "nan": math.nan}.items():
+        session.register_knob(name, lambda value=value: value, lambda v: None, min=0, max=1)
+    session.register_knob("later", lambda: {}["later"], lambda v: None, min=0, max=1)
+    assert set(session.knobs) >= {"none", "nan", "later"}
+
+
+def test_while_a_run_trains_a_value_out_of_bounds_is_told_and_ends_nothing() -> None:
+    session = Session(directory=None)
+    with session.run():
+        session.step()
+        session.register_knob("lr", lambda: 5.0, lambda v: None, max=1.0)
+        session.step()
+    (said,) = session.warnings
+    assert said.startswith("lr is 5.0 now, outside of its bounds: max is 1.0")
+    assert session.status == "finished"

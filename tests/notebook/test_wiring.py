@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import it2nb
+from it2nb.core.errors import It2nbError
 from it2nb.core.session import Session
 
 LIMIT_S = 60.0
@@ -390,3 +391,18 @@ def test_steps_of_an_optimizer_that_never_steps_is_told_and_requests_are_served(
     assert session.step_count == 0
     assert any("--steps-of later: no optimizer" in each for each in session.warnings)
     assert session.journal.requests()["status"].tolist() == ["applied"]
+
+
+def test_a_variable_out_of_its_bounds_is_refused_unless_the_cell_sets_it_first(
+    cells: Cells,
+) -> None:
+    with pytest.raises(It2nbError, match=r"--knob clip is 1\.0 now, outside of its bounds"):
+        cells(f"%%it2 --no-panel --knob clip=2:10\n{LOOP}")
+    cells("at = 99")
+    cells(f"%%it2 --no-panel --wait --knob clip=2:10\nclip = 3.0\n{LOOP}")
+    session = it2nb.current()
+    assert session.knobs["clip"].value == 3.0
+    assert session.warnings == []
+    cells(f"%%it2 --no-panel --wait --knob clip=5:10\nclip = 4.0\n{LOOP}")
+    (said,) = it2nb.current().warnings
+    assert "--knob clip is 4.0 now, outside of its bounds: min is 5.0" in said
