@@ -212,7 +212,7 @@ class Knob:
         return plain_value(self.get(), self.dtype)
 
     def misfit(self) -> str | None:
-        """Say why the present value is none that could be asked for; None when it could. Any thread.
+        """Say why the present value could not be asked for; None when it could. Any thread.
 
         A value that is not there yet, or can't be read, is none to speak of.
         """
