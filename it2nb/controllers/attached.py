@@ -10,6 +10,7 @@ from it2nb.controllers.base import Adapted, ControllerError
 from it2nb.controllers.fixed import is_fixed
 from it2nb.controllers.late import LATE, Late
 from it2nb.controllers.thinking import Thinking, contained
+from it2nb.controllers.worker import within
 from it2nb.core.depth import MAX_DEPTH, too_deep
 from it2nb.core.faults import Fault, guard
 from it2nb.core.redaction import redacted
@@ -18,6 +19,9 @@ from it2nb.core.wire import strict
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session
+
+#: Seconds that a controller may take to say how it is, or to take its options.
+QUICK_S = 2.0
 
 
 class Attached(Thinking):
@@ -71,6 +75,9 @@ class Attached(Thinking):
         self.late: Late = late
         self.timeout_s = timeout_s
         self.enabled = True
+        #: What it last said of itself, and whether it hung when it was asked to.
+        self._told: dict[str, Any] | None = None
+        self._is_mute = False
         super().__init__()
         self._remove: Callable[[], None] = lambda: None
         if controller.acts:
@@ -132,7 +139,7 @@ class Attached(Thinking):
             raise ControllerError(f"late={late!r:.60} has to be one of {', '.join(LATE)}")
         configure = self.controller.hook("configure")
         if own and configure is not None:
-            configure(**own)
+            within(QUICK_S, f"configure of {self.name}", lambda: configure(**own))
         self.late = late
         if every != self.every and self.controller.acts:
             self.every = every
@@ -168,9 +175,29 @@ class Attached(Thinking):
             "requests": self.asked, "error": self.error,
             "plans": self.controller.plans, "reflects": self.controller.reflects,
         }  # fmt: skip
-        with guard(f"description of {self.name}"):
-            told["about"] = redacted(self.controller.describe())
+        with guard(f"description of {self.name}"), contained(self._worker):
+            told["about"] = self._about()
         return told
+
+    def knob_names(self) -> list[str]:
+        """Name the knobs that it is to set, as far as it says so. Training thread."""
+        named = self.controller.hook("knob_names")
+        if named is None:
+            return []
+        return within(QUICK_S, f"knobs of {self.name}", lambda: [str(each) for each in named()])
+
+    def _about(self) -> dict[str, Any]:
+        """What it says of itself; what it said last where it might keep us waiting."""
+        own = self._worker.is_here or self.controller.is_quick or self._closed
+        if own or (self._told is None and not self._worker.is_busy):
+            self._told = redacted(self.controller.describe())
+        elif self.session.on_training_thread and not self._worker.is_busy and not self._is_mute:
+            try:
+                said = within(QUICK_S, f"describe of {self.name}", self.controller.describe)
+                self._told = redacted(said)
+            except TimeoutError:
+                self._is_mute = True
+        return self._told or {}
 
     # --- rounds ------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from it2nb.controllers.observation import Observation
 from it2nb.core.errors import It2nbError
+from it2nb.core.faults import guard
 from it2nb.core.wire import Action, ActionResult
 
 #: Entries that a controller may have.
@@ -97,6 +98,9 @@ class Adapted:
         #: Whether it answers at once, in constant time, on the training thread.
         self.is_quick = bool(getattr(target, "is_quick", False))
         self.configurable = frozenset(getattr(target, "configurable", ()))
+        #: Whether it plans rounds, and whether it looks back at them.
+        self.plans = _has(target, "plan")
+        self.reflects = _has(target, "reflect")
         self._takes = None if self._ask is None else _arity(self._ask)
 
     def __repr__(self) -> str:
@@ -106,16 +110,6 @@ class Adapted:
     def acts(self) -> bool:
         """Whether it has anything to say between two steps."""
         return self._ask is not None
-
-    @property
-    def plans(self) -> bool:
-        """Whether it plans rounds."""
-        return _has(self.target, "plan")
-
-    @property
-    def reflects(self) -> bool:
-        """Whether it looks back at rounds."""
-        return _has(self.target, "reflect")
 
     def ask(self, observation: Observation, session: Any) -> Any:
         """Ask it. What it raises is the caller's."""
@@ -155,7 +149,9 @@ class Adapted:
 
     def hook(self, name: str) -> Callable[..., Any] | None:
         """Return an optional method of it."""
-        found = getattr(self.target, name, None)
+        found: Any = None
+        with guard(f"{name} of {self.name}"):
+            found = getattr(self.target, name, None)
         return found if callable(found) else None
 
 

@@ -99,7 +99,7 @@ class Interview:
             raise
         self._failures = 0
         said = answer.text + "".join(f"{each.name}{each.args}" for each in answer.calls)
-        use = self._purse.book(whole, said, answer.counted)
+        use = self._purse.book(whole, said, answer.counted, answer.lost_tries)
         self._note(
             prompt, use, answer=cut(answer.text, MAX_TEXT), latency_s=round(answer.latency_s, 4),
             tries=answer.tries, answer_calls=_calls(answer),
@@ -137,7 +137,9 @@ class Interview:
         if self._failures > 1:
             self._silent = min(2 ** (self._failures - 2), MAX_SILENCE)
         # The endpoint may have got the prompt: whether it is on the bill nobody said.
-        use = self._purse.book(whole, "", None) if err.maybe_billed else None
+        use = None
+        if err.lost_tries:
+            use = self._purse.book(whole, "", None, err.lost_tries - 1)
         self._note(prompt, use, error=str(err))
         if err.hopeless:
             self._stop(str(err))

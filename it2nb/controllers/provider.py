@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from it2nb.controllers.body import PLAIN, bound
 from it2nb.controllers.own_loop import OwnLoop
 from it2nb.core.errors import AgentError, It2nbError, require
 from it2nb.core.redaction import Secrets
@@ -61,6 +62,8 @@ class Answer:
     latency_s : float
         With all tries.
     tries : int
+    lost_tries : int
+        Those before it that may be on the bill all the same.
     """
 
     text: str
@@ -68,6 +71,7 @@ class Answer:
     counted: tuple[int, int] | None
     latency_s: float
     tries: int
+    lost_tries: int = 0
 
 
 class Provider:
@@ -138,7 +142,9 @@ class Provider:
             With why there is no answer; secrets are hidden in it.
         """
         began = time.monotonic()
-        answer, tries = self._loop.run(lambda: self._tries(instructions, prompt, tools, max_tokens))
+        answer, tries, lost = self._loop.run(
+            lambda: self._tries(instructions, prompt, tools, max_tokens)
+        )
         from pydantic_ai.messages import TextPart, ToolCallPart
 
         usage = answer.usage
@@ -153,6 +159,7 @@ class Provider:
             counted=counted if any(counted) else None,
             latency_s=time.monotonic() - began,
             tries=tries,
+            lost_tries=lost,
         )
 
     def close(self) -> None:
@@ -173,17 +180,19 @@ class Provider:
 
     async def _tries(
         self, instructions: str, prompt: str, tools: Sequence[Tool], max_tokens: int
-    ) -> tuple[ModelResponse, int]:
+    ) -> tuple[ModelResponse, int, int]:
         wait_s = BACKOFF_S
+        lost = 0
         for tried in range(1, self.retries + 2):
             try:
-                return await self._try(instructions, prompt, tools, max_tokens), tried
+                return await self._try(instructions, prompt, tools, max_tokens), tried, lost
             except AgentError as err:
+                lost += err.maybe_billed
                 if not err.passing or tried > self.retries:
                     said = f" (tried {tried} times)" if tried > 1 else ""
                     raise AgentError(
                         f"{err}{said}", passing=err.passing, hopeless=err.hopeless,
-                        maybe_billed=err.maybe_billed,
+                        maybe_billed=lost > 0, lost_tries=lost,
                     ) from None  # fmt: skip
                 await asyncio.sleep(min(max(wait_s, err.wait_s), MAX_WAIT_S))
                 wait_s *= 2
@@ -227,10 +236,17 @@ class Provider:
                 wait_s=err.retry_after or 0.0,
             ) from None
         except ModelConnectionError as err:
-            raise AgentError(self._said(err), passing=True) from None
+            raise _refused(err) or AgentError(self._said(err), passing=True) from None
         except AgentRunError as err:
             # An answer that is none: it was made and is on the bill.
             raise AgentError(self._said(err), passing=True, maybe_billed=True) from None
+        except AgentError:
+            raise
+        # The library trips over an answer of a shape that it does not know.
+        except Exception as err:  # noqa: BLE001 - the boundary to it
+            raise _refused(err) or AgentError(
+                f"the answer can't be read: {self._said(err)}", passing=True, maybe_billed=True
+            ) from None
 
     def _said(self, err: Exception) -> str:
         return str(self.secrets.hide(f"{type(err).__name__.strip('_')}: {err}"))[:500]
@@ -305,6 +321,15 @@ class Provider:
             raise AgentError(f"model={name!r} can't be used: {err}") from err
 
 
+def _refused(err: BaseException | None) -> AgentError | None:
+    """Find what we raised ourselves while a response was read, under what became of it."""
+    for _ in range(10):
+        if err is None or isinstance(err, AgentError):
+            return err
+        err = err.__cause__ or err.__context__
+    return None
+
+
 def _split(name: str, base_url: str | None) -> tuple[str, str]:
     """Vendor and name; with an address of its own a name may hold colons: ``qwen3:8b``."""
     vendor, colon, bare = name.partition(":")
@@ -320,5 +345,6 @@ def _http(base_url: str | None, timeout_s: float) -> Any:
     host = urlsplit(base_url).hostname if base_url else None
     local = host in ("127.0.0.1", "localhost", "::1")
     return httpx2.AsyncClient(
-        trust_env=not local, timeout=httpx2.Timeout(timeout_s), follow_redirects=False
-    )
+        trust_env=not local, timeout=httpx2.Timeout(timeout_s), follow_redirects=False,
+        headers=PLAIN, event_hooks={"response": [bound]},
+    )  # fmt: skip

@@ -18,6 +18,8 @@ from it2nb.core.wire import KnobView
 
 #: Characters of raw text that is shown in a row.
 SHOWN = 200
+#: Characters of an answer, or of one call's arguments, that are read at all.
+MAX_READ = 100_000
 #: Brackets in a text at which JSON may begin.
 MAX_TRIES = 200
 _FENCED = re.compile(r"```[A-Za-z0-9_]*[ \t]*\n?(.*?)```", re.DOTALL)
@@ -71,6 +73,9 @@ def wishes(text: str, calls: list[ToolCall], box: Toolbox) -> list[Wish]:
     """
     if calls:
         return [_from_call(call, box) for call in calls]
+    if len(text) > MAX_READ:
+        said = f"the answer has {len(text):,} characters; {MAX_READ:,} are read"
+        return [Wish("unreadable", {}, wrong=said)]
     found = [each for each in _objects(text) if _is_request(each)]
     if found:
         return [_from_object(each, box) for each in found]
@@ -89,6 +94,8 @@ def loads(text: str) -> dict[str, Any]:
         If there is none, with what was wrong. A text that breaks off is not mended: what was
         meant can't be known.
     """
+    if len(text) > MAX_READ:
+        raise It2nbError(f"{len(text):,} characters; {MAX_READ:,} are read: {text[:SHOWN]!r}")
     for piece in (text, *_FENCED.findall(text)):
         try:
             found = orjson.loads(piece)

@@ -146,7 +146,9 @@ class Purse:
             room = min(room, int(left / self.prices.output * PER))
         return max(1, room)
 
-    def book(self, prompt: str, answer: str, counted: tuple[int, int] | None) -> Use:
+    def book(
+        self, prompt: str, answer: str, counted: tuple[int, int] | None, lost_tries: int = 0
+    ) -> Use:
         """Count one call.
 
         Parameters
@@ -155,13 +157,16 @@ class Purse:
             Their lengths stand in where the endpoint did not count.
         counted : (int, int), optional
             Tokens in and out as the endpoint counted them.
+        lost_tries : int
+            How often the prompt was sent before, and no answer arrived.
         """
         given, made = counted or (tokens_of(prompt), tokens_of(answer))
+        given += lost_tries * tokens_of(prompt)
         cost = None if self.prices is None else self.prices.cost(given, made)
         self.calls += 1
         self.tokens += given + made
         self.cost += cost or 0.0
-        return Use(given, made, cost, estimated=counted is None)
+        return Use(given, made, cost, estimated=counted is None or lost_tries > 0)
 
     def describe(self) -> dict[str, Any]:
         """As JSON."""

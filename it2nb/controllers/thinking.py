@@ -15,7 +15,8 @@ from it2nb.controllers.observation import Observation, observe
 from it2nb.controllers.worker import Worker
 from it2nb.core.control import StopTraining
 from it2nb.core.door import shape
-from it2nb.core.faults import Fault, guard
+from it2nb.core.faults import Fault, guard, is_pressed
+from it2nb.core.policy import HUMANS
 from it2nb.core.redaction import redacted
 from it2nb.core.wire import Action, ActionResult
 
@@ -104,19 +105,32 @@ class Thinking:
         while not answered.wait(0.02):
             if self._closed or not self.enabled or session.queue.waits_for("stop"):
                 return True
+            if any(map(self._is_pausing, session.queue.waiting())):
+                return True  # it is served at the control point that waits here
+            self._tell_slow("the run waits for it until it is paused or stopped")
             waited = session.clock.monotonic() - began
             if self.timeout_s is not None and waited >= self.timeout_s:
                 return False
         return True
 
-    def _tell_slow(self) -> None:
+    def _is_pausing(self, handle: ActionHandle) -> bool:
+        """Whether a person's request is to pause it."""
+        asked = handle.action
+        return (
+            asked.type == "set_agent"
+            and asked.payload.get("enabled") is False
+            and asked.payload.get("name") in (None, self.name)
+            and handle.source in HUMANS
+        )
+
+    def _tell_slow(self, so: str = "the training goes on without it") -> None:
         """Write once that an answer takes long."""
         waited = self.session.t - self._worker.since
         limit = PATIENCE_S if self.timeout_s is None else self.timeout_s
         if self._told_slow or waited < limit:
             return
         self._told_slow = True
-        text = f"{self.name} has not answered for {waited:.0f} s; the training goes on without it"
+        text = f"{self.name} has not answered for {waited:.0f} s; {so}"
         self.session.alert(text)
         self.session.emit("note", {"text": text, "level": "warning"}, source=self.source)
 
@@ -228,8 +242,10 @@ class Thinking:
     def _write(self, type: str, row: dict[str, Any]) -> None:
         """Write a row with what the controller says of its call, and book what it cost."""
         session = self.session
+        # One that hangs may hold a lock that it needs to tell.
+        hangs = self._worker.is_busy and not self._worker.is_here and not self.controller.is_quick
         with guard(f"call_row of {self.name}", session.report), contained(self._worker):
-            said = redacted(self.controller.call_row())
+            said = {} if hangs else redacted(self.controller.call_row())
             row = {**said, **row}
             tokens, cost = said.get("tokens"), said.get("cost")
             if tokens is not None or cost is not None:
@@ -264,7 +280,7 @@ def contained(worker: Worker) -> Iterator[None]:
     try:
         yield
     except (*_NOT_THEIRS, KeyboardInterrupt) as error:
-        if isinstance(error, KeyboardInterrupt) and not worker.is_here:
+        if isinstance(error, KeyboardInterrupt) and not worker.is_here and is_pressed(error):
             raise
         raise RuntimeError(f"{type(error).__name__} {error}".strip()) from error
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import TypeVar
 
 from it2nb.core.faults import Fault, guard
+
+T = TypeVar("T")
 
 
 class Worker:
@@ -63,3 +66,39 @@ class Worker:
                 with self._lock:
                     self._open -= 1
                 over.set()
+
+
+def within(limit_s: float, name: str, call: Callable[[], T]) -> T:
+    """Call something foreign that has to be quick, and give it up where it is not. Any thread.
+
+    It runs on a daemon thread of its own, which one that hangs keeps for ever: whoever thinks may
+    hold a lock that it needs.
+
+    Raises
+    ------
+    TimeoutError
+        If it is not back in time.
+    Exception
+        What it raised; as a RuntimeError what is no Exception.
+    """
+    found: list[T] = []
+    raised: list[Exception] = []
+    over = threading.Event()
+    fault = guard(name, passes=())
+
+    def work() -> None:
+        with fault:
+            try:
+                found.append(call())
+            except Exception as error:  # noqa: BLE001 - raised again by whoever waits
+                raised.append(error)
+        over.set()
+
+    threading.Thread(target=work, name=name, daemon=True).start()
+    if not over.wait(limit_s):
+        raise TimeoutError(f"{name} is not back after {limit_s:g} s")
+    if raised:
+        raise raised[0]
+    if fault:
+        raise RuntimeError(fault.error)
+    return found[0]

@@ -161,6 +161,8 @@ class AgentError(It2nbError):
         Seconds that the endpoint asks to wait.
     maybe_billed : bool
         Whether the endpoint may have made an answer that did not arrive.
+    lost_tries : int
+        How many times it may have.
     """
 
     def __init__(
@@ -171,12 +173,14 @@ class AgentError(It2nbError):
         hopeless: bool = False,
         wait_s: float = 0.0,
         maybe_billed: bool = False,
+        lost_tries: int | None = None,
     ) -> None:
         super().__init__(message)
         self.passing = passing
         self.hopeless = hopeless
         self.wait_s = wait_s
         self.maybe_billed = maybe_billed
+        self.lost_tries = int(maybe_billed) if lost_tries is None else lost_tries
 
 
 class MissingDependency(It2nbError, ImportError):

@@ -7,10 +7,12 @@ values, controllers, trackers, subscribers, panel, disk, sockets) and nowhere el
 from __future__ import annotations
 
 import copy
+import dis
+import signal
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
+from types import CodeType, TracebackType
 
 from it2nb.core.control import StopTraining
 
@@ -146,3 +148,34 @@ def frameless(error: BaseException, text: str) -> BaseException:
     twin.__traceback__ = twin.__cause__ = twin.__context__ = None
     twin.add_note(text)
     return twin
+
+
+def is_pressed(error: BaseException) -> bool:
+    """Whether a KeyboardInterrupt comes from outside: Ctrl-C, or a kernel that is interrupted.
+
+    False where foreign code says ``raise KeyboardInterrupt`` itself. What comes from outside
+    meets the code between two of its instructions, and never at one that raises; a handler of
+    SIGINT that raises is known by its code.
+    """
+    found: BaseException | None = error
+    for _ in range(100):
+        if found is None:
+            return False
+        if isinstance(found, KeyboardInterrupt) and not _was_raised(found):
+            return True
+        found = found.__cause__ or found.__context__
+    return True
+
+
+def _was_raised(error: BaseException) -> bool:
+    frames = error.__traceback__
+    handler = signal.getsignal(signal.SIGINT)
+    ours: CodeType | None = getattr(handler, "__code__", None)
+    while frames is not None:
+        code = frames.tb_frame.f_code
+        if code is ours:
+            return False
+        if frames.tb_next is None:
+            return dis.opname[code.co_code[frames.tb_lasti]] == "RAISE_VARARGS"
+        frames = frames.tb_next
+    return False

@@ -12,7 +12,7 @@ from it2nb.core.wire import KnobView
 USUAL: Mapping[str, str] = {"learning_rate": "lr"}
 
 
-def own_name(name: str, knobs: Container[object], aliases: Mapping[str, str]) -> str | None:
+def own_name(name: object, knobs: Container[object], aliases: Mapping[str, str]) -> str | None:
     """Return the name of the knob that is meant; None when none is.
 
     Parameters
@@ -24,6 +24,8 @@ def own_name(name: str, knobs: Container[object], aliases: Mapping[str, str]) ->
     aliases : mapping of str to str
         Further names, and what they stand for.
     """
+    if not isinstance(name, str):
+        return None
     if name in knobs:
         return name
     whole, bracket, group = name.partition("[")
@@ -60,13 +62,13 @@ class KnobViews(Mapping[str, KnobView]):
         return own_name(name, self._views, self._aliases) or name
 
     def __getitem__(self, name: str) -> KnobView:
-        found = own_name(name, self._views, self._aliases) if isinstance(name, str) else None
+        found = own_name(name, self._views, self._aliases)
         if found is None:
             raise UnknownKnob(f"no knob is named {name!r:.60}{near(str(name), self._views)}")
         return self._views[found]
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and own_name(name, self._views, self._aliases) is not None
+        return own_name(name, self._views, self._aliases) is not None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)
@@ -89,7 +91,7 @@ class KnobValues(dict[str, Any]):
         self._named = named
 
     def __missing__(self, name: str) -> Any:
-        own = self._named(name) if isinstance(name, str) else name
+        own = self._named(name)
         if own == name:
             raise KeyError(name)
         return self[own]

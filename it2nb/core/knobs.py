@@ -458,7 +458,7 @@ class KnobRegistry(Mapping[str, Knob]):
         """Return the knob of this name or alias; None when there is none. Any thread."""
         knobs = self._knobs
         knob = knobs.get(name)
-        if knob is None and isinstance(name, str):
+        if knob is None:
             knob = knobs.get(own_name(name, knobs, self._aliases) or "")
         return knob
 
@@ -470,9 +470,7 @@ class KnobRegistry(Mapping[str, Knob]):
 
     def __contains__(self, name: object) -> bool:
         knobs = self._knobs
-        return name in knobs or (
-            isinstance(name, str) and own_name(name, knobs, self._aliases) is not None
-        )
+        return own_name(name, knobs, self._aliases) is not None
 
     def own_name(self, name: str) -> str:
         """Return the name of the knob that is meant, or `name` itself where none is. Any thread."""

@@ -304,9 +304,8 @@ class Rounds:
         """All knobs are there: tell of those that a controller names and that are none."""
         session = self.session
         for controller in session.controllers:
-            named = controller.controller.hook("knob_names")
             with guard(f"knobs of {controller.name}", session.report):
-                for name in () if named is None else named():
+                for name in controller.knob_names():
                     if name not in session.knobs:
                         session.warn(
                             f"{controller.name} is to set {name!r:.80}, and no knob has that "

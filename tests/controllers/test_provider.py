@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 
 import pytest
 
 from it2nb.controllers import provider
+from it2nb.controllers.body import MAX_BODY
 from it2nb.controllers.own_loop import OwnLoop
 from it2nb.controllers.provider import Provider, Tool
 from it2nb.core.errors import AgentError, It2nbError
@@ -107,6 +109,45 @@ def test_an_endpoint_that_hangs_is_given_up(ask):
         ask(endpoint, timeout_s=0.2, retries=1)
     assert "no answer within 0.2 s (tried 2 times)" in str(caught.value)
     assert caught.value.maybe_billed
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"choices": "none"}, {"choices": ["x"]}, {"choices": [{"message": 3}]}, {"choices": {"a": 1}},
+     {"choices": 5}],
+    ids=str,
+)  # fmt: skip
+def test_an_answer_of_a_shape_that_the_library_trips_over_is_no_other_error(ask, answer):
+    told = {"id": "1", "object": "chat.completion", "created": 1, "model": KEY, **answer}
+    with Endpoint(Raw(json.dumps(told))) as endpoint, pytest.raises(AgentError) as caught:
+        ask(endpoint, retries=1)
+    assert caught.value.maybe_billed and caught.value.lost_tries == 2
+    assert KEY not in str(caught.value)
+
+
+def test_a_flood_is_cut_off_and_not_asked_for_again(ask):
+    flood = Says("x" * (MAX_BODY + 1))
+    with Endpoint(flood) as endpoint, pytest.raises(AgentError) as caught:
+        ask(endpoint)
+    assert "longer than 2,000,000 bytes" in str(caught.value)
+    assert caught.value.lost_tries == len(endpoint.asked) == 1
+
+
+def test_a_compressed_answer_is_not_unpacked(ask):
+    def bomb(body):
+        return Fails(200, "small", {"content-encoding": "gzip"})
+
+    with Endpoint(bomb) as endpoint, pytest.raises(AgentError, match="compressed"):
+        ask(endpoint)
+    assert endpoint.asked[0].headers["accept-encoding"] == "identity"
+
+
+def test_tries_that_were_lost_are_told(ask):
+    lost = Raw("no json")
+    with Endpoint(lost, lost, Says("so")) as endpoint:
+        assert ask(endpoint).lost_tries == 2
+    with Endpoint(Fails(500), Says("so")) as endpoint:
+        assert ask(endpoint).lost_tries == 0
 
 
 def test_nobody_there_is_told(ask):

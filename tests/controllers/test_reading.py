@@ -147,3 +147,11 @@ def test_deep_and_long_texts_end_in_time():
 def test_loads_says_what_is_wrong():
     with pytest.raises(It2nbError, match=r"no JSON object.*list"):
         loads("[1]")
+
+
+def test_a_text_that_is_far_too_long_is_not_searched():
+    flood = "```json {" * 100_000
+    (wish,) = wishes(flood, [], BOX)
+    assert "900,000 characters; 100,000 are read" in str(wish.wrong)
+    (wish,) = wishes("", [ToolCall("set_knob", flood)], BOX)
+    assert "900,000 characters" in str(wish.wrong)

@@ -72,3 +72,10 @@ def test_an_answer_is_as_long_as_the_caps_leave_room_for():
 def test_tokens_of_a_text_are_rather_too_many():
     assert tokens_of("") == 0
     assert tokens_of("ab") == 1
+
+
+def test_tries_that_were_lost_cost_their_prompts():
+    purse = Purse(Prices(3.0, 15.0), None, None)
+    use = purse.book("x" * 300, "y", (90, 2), lost_tries=2)
+    assert (use.input_tokens, use.output_tokens, use.estimated) == (290, 2, True)
+    assert purse.tokens == 292

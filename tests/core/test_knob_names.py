@@ -22,14 +22,17 @@ from it2nb.core.wire import Action
 
 def with_knobs(session: Session) -> dict[str, Any]:
     values = {"lr": 0.1, "lr[0]": 0.1, "lr[decay]": 0.1, "smooth": 0.5}
-    for name, aliases in (
-        ("lr", ()), ("lr[0]", ()), ("lr[decay]", ("lr[1]",)), ("smooth", ("smoothing",)),
-    ):  # fmt: skip
+
+    def register(name: str, *aliases: str) -> None:
         session.register_knob(
-            name, lambda name=name: values[name],
-            lambda value, name=name: values.update({name: value}),
+            name, lambda: values[name], lambda value: values.update({name: value}),
             min=1e-6, max=1.0, scale="log", aliases=aliases,
         )  # fmt: skip
+
+    register("lr")
+    register("lr[0]")
+    register("lr[decay]", "lr[1]")
+    register("smooth", "smoothing")
     return values
 
 
