@@ -374,6 +374,44 @@ def test_a_changed_cell_is_told_and_the_replay_stops_unless_told_to_go_on() -> N
     other.finish()
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("loss = 1\r\nx = 2\r\n\r\n", None),
+        ("loss = 1\nx = 2", None),
+        ("loss = 1 \nx = 2\n", "-loss = 1\n+loss = 1 \n"),
+        ("loss = 1\x0cx = 2\n", "+loss = 1\x0cx = 2"),
+        ("  loss = 1\nx = 2\n", "+  loss = 1"),
+    ],
+)
+def test_a_cell_that_differs_in_nothing_that_runs_is_the_same_and_else_the_lines_are_shown(
+    text: str, said: str | None
+) -> None:
+    recorded = TrainingSession(title="cell", resources_every_s=3600)
+    recorded.source_cell = "loss = 1\nx = 2\n"
+    with recorded.run():
+        recorded.emit("source_cell", cell_row(recorded.source_cell))
+        recorded.step({"loss": 1.0})
+    assert recorded.path is not None
+    replay = it2nb.replay(recorded.path)
+    if said is None:
+        assert replay.check(text) == "same"
+        return
+    with pytest.raises(ReplayRefused) as caught:
+        replay.check(text)
+    assert said in str(caught.value)
+
+
+def test_a_difference_that_can_not_be_shown_is_said() -> None:
+    recorded = TrainingSession(title="hash alone", resources_every_s=3600)
+    recorded.source_cell = "loss = 1\n"
+    with recorded.run():
+        recorded.step({"loss": 1.0})
+    assert recorded.path is not None
+    with pytest.raises(ReplayRefused, match="holds its hash alone"):
+        it2nb.replay(recorded.path).check("loss = 2\n")
+
+
 def test_a_session_that_has_begun_takes_no_replay() -> None:
     recorded = train({})
     assert recorded.path is not None

@@ -16,8 +16,8 @@ from it2nb.core.faults import guard
 from it2nb.core.policy import CONTROLLERS
 from it2nb.core.queue import ActionHandle, RequestQueue
 from it2nb.core.redaction import redacted
-from it2nb.core.serving import settle
-from it2nb.core.wire import SOURCES, Action, ActionResult, new_id, strict
+from it2nb.core.serving import KNOB_ACTIONS, describe_knob, settle
+from it2nb.core.wire import SOURCES, Action, ActionResult, new_id, plain, strict
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session
@@ -133,10 +133,14 @@ class Door:
         session = self._session
         self.queue.remember(handle)
         action = handle.action
+        name, requested, before, after = (
+            describe_knob(session, action.payload) if action.type in KNOB_ACTIONS else (None,) * 4
+        )
         result = ActionResult(
             id=action.id, type=action.type, ok=False, status="rejected", error=reason,
             reason=reason, source=handle.source, actor=handle.actor, durable=False,
             step=session.step_count, branch_id=session.branch_id, round=session.round,
+            name=name, requested=plain(requested), before=before, after=after,
         )  # fmt: skip
         self.queue.resolve(handle, result)
         return handle

@@ -169,6 +169,9 @@ class Replay:
             return "unknown"
         if hashlib.sha256(cell.encode("utf-8", "surrogatepass")).hexdigest() == wanted:
             return "same"
+        recorded = (self.recording.cell or {}).get("text")
+        if isinstance(recorded, str) and _lines(recorded) == _lines(cell):
+            return "same"  # another end of lines, or blank ones at the end
         self._said = difference(self.recording.cell, cell)
         if not go_on:
             raise ReplayRefused(
@@ -395,14 +398,19 @@ class Replaying:
 
 
 def difference(cell: Mapping[str, Any] | None, text: str) -> str:
-    """Return the difference between a recorded cell and a text, as lines; empty if unknown."""
+    """Return the difference between a recorded cell and a text, as lines; or why there is none."""
     recorded = (cell or {}).get("text")
     if not isinstance(recorded, str):
-        return ""
+        return " (the recording holds its hash alone, so the difference can't be shown)"
     lines = difflib.unified_diff(
-        recorded.splitlines(), text.splitlines(), "recorded", "this cell", lineterm="", n=1
+        _lines(recorded), _lines(text), "recorded", "this cell", lineterm="", n=1
     )
     return ":\n" + "\n".join(list(lines)[:60])
+
+
+def _lines(cell: str) -> list[str]:
+    """A cell's lines; how they end, and blank ones at the end, are no part of the code."""
+    return cell.replace("\r\n", "\n").rstrip().split("\n")
 
 
 def same_value(one: Any, other: Any) -> bool:

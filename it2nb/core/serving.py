@@ -231,7 +231,7 @@ def settle(
     action = handle.action
     ok = status in EFFECTIVE
     if name is None and action.type in KNOB_ACTIONS:
-        name, requested, before, after = _describe_knob(session, action.payload, before, after)
+        name, requested, before, after = describe_knob(session, action.payload, before, after)
     # Plain values: a result is kept for as long as the session, a tensor in it would be too.
     fields: dict[str, Any] = {
         "id": action.id, "type": action.type, "ok": ok, "status": status, "data": plain(data),
@@ -270,8 +270,8 @@ def settle(
 KNOB_ACTIONS = frozenset({"set_knob", "set_mode"})
 
 
-def _describe_knob(
-    session: Session, payload: Mapping[str, Any], before: Any, after: Any
+def describe_knob(
+    session: Session, payload: Mapping[str, Any], before: Any = None, after: Any = None
 ) -> tuple[str | None, Any, Any, Any]:
     """Fill in knob and value of a request that never reached its setter."""
     asked = payload.get("name")

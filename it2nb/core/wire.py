@@ -174,14 +174,16 @@ class ActionResult(Message):
             said += "".join(f", {key} {_short(each)}" for key, each in _plainest(self.data))
         elif self.ok and type(_single(self.data)) in (int, float):
             said += f", {_short(_single(self.data))}"
-        return said + (f" ({self.reason})" if self.reason else "")
+        said += f" ({self.reason})" if self.reason else ""
+        notes = self.data.get("notes") if isinstance(self.data, dict) else None
+        return "\n  note: ".join([said, *map(str, notes if isinstance(notes, list) else ())])
 
 
 def _plainest(data: dict[str, Any]) -> list[tuple[str, Any]]:
     """The numbers and texts of a result's data, the first eight; the rest is in `data`."""
     singles = [(k, _single(v)) for k, v in data.items()]
     plain_ones = [(k, v) for k, v in singles if isinstance(v, (bool, int, float, str))]
-    return [pair for pair in plain_ones if pair[0] not in ("status", "step")][:8]
+    return [pair for pair in plain_ones if pair[0] not in ("status", "step", "notes")][:8]
 
 
 def _single(value: Any) -> Any:

@@ -24,7 +24,7 @@ from it2nb.notebook.runner import running
 from it2nb.notebook.starting import start
 from it2nb.notebook.verbs import run_command
 from it2nb.notebook.warmup import WarmUp
-from it2nb.notebook.words import CommandError
+from it2nb.notebook.words import CommandError, expanded
 
 #: At the end of the process a run gets this long to reach its next control point, seconds.
 #: A server kills a kernel that takes longer than 2.5 to end.
@@ -56,7 +56,7 @@ class It2Magics(Magics):
         """Run the cell's loop in the background, steered by a panel; ``%it2 help``."""
         __tracebackhide__ = True
         shell: Any = self.shell
-        options = _understood(parse_cell, line)
+        options = _understood(lambda text: parse_cell(expanded(text, shell.user_ns)), line)
         if options.help:
             print(usage())
             return

@@ -62,7 +62,7 @@ class Run:
         session.output = output.terminal
         headless = not output.allows_stdin
         session.waiter = lambda of, timeout: wait_for_end(of, timeout, kernel, headless=headless)
-        session.awaiter = lambda of: await_end(of, kernel)
+        session.awaiter = lambda of: await_end(of, kernel, headless=headless)
 
     @property
     def lives(self) -> bool:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 TIMEOUT_S = 10.0
 #: Evaluations and saves take their time.
 LONG_TIMEOUT_S = 600.0
+_SLOW = frozenset({"evaluate", "save_checkpoint", "load_checkpoint", "undo", "goto"})
 
 
 class Text:
@@ -85,14 +86,30 @@ def _set(command: Command, shell: Any) -> Any:
 
 
 def _do(command: Command, shell: Any) -> Any:
-    slow = command.words[0] in ("evaluate", "save_checkpoint", "load_checkpoint")
-    limit = LONG_TIMEOUT_S if slow else TIMEOUT_S
+    limit = LONG_TIMEOUT_S if command.words[0] in _SLOW else TIMEOUT_S
     return _ask(command.words[0], dict(command.given), command, shell, limit)
 
 
 def _save(command: Command, shell: Any) -> Any:
     payload = {"tag": command.words[0]} if command.words else {}
     return _ask("save_checkpoint", payload, command, shell, LONG_TIMEOUT_S)
+
+
+def _load(command: Command, shell: Any) -> Any:
+    payload = {"path": command.words[0]} if command.words else {}
+    return _ask("load_checkpoint", payload, command, shell, LONG_TIMEOUT_S)
+
+
+def _undo(command: Command, shell: Any) -> Any:
+    payload = {"knobs_only": True} if "knobs_only" in command.options else {}
+    return _ask("undo", payload, command, shell, LONG_TIMEOUT_S)
+
+
+def _goto(command: Command, shell: Any) -> Any:
+    step = literal(command.words[0])
+    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+        raise CommandError(f"%it2 goto {command.words[0]}: that is no number of a step")
+    return _ask("goto", {"step": step}, command, shell, LONG_TIMEOUT_S)
 
 
 def _stop(command: Command, shell: Any) -> Any:
@@ -278,6 +295,9 @@ _VERBS: dict[str, Callable[[Command, Any], Any]] = {
     "stop": _stop,
     "evaluate": _plain("evaluate", LONG_TIMEOUT_S),
     "save": _save,
+    "load": _load,
+    "undo": _undo,
+    "goto": _goto,
     "wait": _wait,
     "panel": _panel,
     "journal": _journal,

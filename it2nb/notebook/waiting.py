@@ -269,27 +269,49 @@ def still_running(session: Session) -> str:
     )
 
 
-async def await_end(session: Session, kernel: Any = None) -> None:
-    """Wait in an event loop until a session has ended, for `session.awaiter`."""
-    await _await_end(session, kernel)
-    if in_main_shell():
-        settle(session)
+async def await_end(session: Session, kernel: Any = None, *, headless: bool = False) -> None:
+    """Wait in an event loop until a session has ended, for `session.awaiter`.
+
+    Raises
+    ------
+    RunStaysPaused
+        When nobody is at a panel (`headless`) and the run stays paused.
+    """
+    try:
+        await _await_end(session, kernel, headless)
+    finally:
+        if in_main_shell() and (session.is_ended or headless):
+            settle(session)
 
 
-async def _await_end(session: Session, kernel: Any) -> None:
+async def _await_end(session: Session, kernel: Any, headless: bool) -> None:
     messages = shell_messages(kernel) if kernel is not None and in_main_shell() else None
+    wait = _until_ended_or_stuck if headless else until_ended
     try:
         with _stirred(asyncio.get_running_loop()):
             if messages is None:
-                await until_ended(session)
+                await wait(session)
                 return
             messages.take_queued()
             with messages.passing_comms():
-                await until_ended(session)
+                await wait(session)
     except asyncio.CancelledError:
         if not session.is_ended:
             print(f"it2nb: {still_running(session)}", file=sys.stderr)
         raise
+
+
+async def _until_ended_or_stuck(session: Session) -> None:
+    """Wait for the end; raises when the run stays paused, with nobody there to resume it."""
+    watch = PausedWatch(session)
+    ended = asyncio.ensure_future(until_ended(session))
+    try:
+        while not ended.done():
+            await asyncio.wait([ended], timeout=LOOK_S)
+            if not session.is_ended:
+                watch.look()
+    finally:
+        ended.cancel()
 
 
 @contextmanager

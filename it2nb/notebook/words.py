@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import math
+import re
+from collections.abc import Mapping
 from typing import Any
 
-from it2nb.core.errors import It2nbError
+from it2nb.core.errors import It2nbError, near
 
 _BRACKETS = {"(": ")", "[": "]", "{": "}"}
 #: Text that Python has no literal for, and people write all the same.
@@ -20,6 +22,12 @@ _WORDS: dict[str, Any] = {
     "+inf": math.inf,
     "-inf": -math.inf,
 }
+
+
+#: Quoted text, which stays as it is, or a variable that is a whole word.
+_VARIABLE = re.compile(
+    r"'[^']*'|\"[^\"]*\"|(?:(?<=\s)|(?<==)|^)(?:\$(?P<dollar>[A-Za-z_]\w*)|\{(?P<brace>[A-Za-z_]\w*)\})(?=\s|$)"
+)
 
 
 class CommandError(It2nbError):
@@ -59,6 +67,31 @@ def split(line: str, at: str | None = None) -> list[str]:
         raise CommandError(f"{(quote or closers[-1])!r} is missing in {line.strip()!r}")
     words.append(word)
     return [each.strip() for each in words if each.strip()]
+
+
+def expanded(line: str, namespace: Mapping[str, Any]) -> str:
+    """Put the values of variables in the place of words such as ``$path`` and ``{path}``.
+
+    Whole words alone: a dollar or a brace inside of one, or in quotes, belongs to it.
+
+    Raises
+    ------
+    CommandError
+        If there is no such variable.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name = found["dollar"] or found["brace"]
+        if name is None:
+            return found[0]
+        if name not in namespace:
+            known = (each for each in namespace if not each.startswith("_"))
+            raise CommandError(f"{found[0]}: there is no variable {name!r}{near(name, known)}")
+        text = str(namespace[name])
+        quote = next((each for each in "'\"" if each not in text), None)
+        return f"{quote}{text}{quote}" if quote and re.search(r"\s", text) else text
+
+    return _VARIABLE.sub(value, line)
 
 
 def literal(text: str) -> Any:

@@ -230,13 +230,20 @@ class Rewind:
 
     def _where_to(self, step: int, branch_id: int) -> str:
         limits = dict(self.past.lineage(branch_id))
-        there = sorted(
-            {each.step for each in self.past.ring if each.branch_id in limits}
-            | {int(each["step"]) for each in self.saving.entries()}
-        )
-        listed = ", ".join(map(str, there[-8:]))
+        if not limits:
+            known = ", ".join(str(each.id) for each in self.session.branches)
+            return f"there is no branch {branch_id}; there are {known}"
+        kept = [
+            (each.step, each.branch_id)
+            for each in self.past.ring
+            if each.round == self.session.round
+        ]
+        kept += [(int(each["step"]), each["branch_id"]) for each in self.saving.entries()]
+        there = sorted({at for at, branch in kept if at <= limits.get(branch, -1)})
         return f"step {step} can't be gone back to" + (
-            f"; kept are the steps {listed}" if there else f": {self.past.reason}"
+            f"; on branch {branch_id} these steps are kept: {_listed(there)}"
+            if there
+            else f": {self.past.reason or f'on branch {branch_id} no step is kept'}"
         )
 
     def listing(self, payload: dict[str, Any], session: Session) -> dict[str, Any]:
@@ -344,6 +351,14 @@ def of(session: Session) -> Rewind | None:
     """Return what `install` gave the session; None where it was not called."""
     # Not by the action's handler: a replay puts its own around it.
     return session.rewind if "undo" in session.actions else None
+
+
+def _listed(steps: list[int], most: int = 24) -> str:
+    """Write down which steps; of many the first and the last."""
+    told = [str(each) for each in steps]
+    if len(told) > most:
+        told[most // 2 : -most // 2] = [f"... ({len(told) - most} more) ..."]
+    return ", ".join(told)
 
 
 def _folder(session: Session, folder: Path | str | None) -> Path:

@@ -1111,3 +1111,35 @@ def test_a_handler_that_ends_the_run_and_raises_has_failed_in_the_journal() -> N
 
 def session_set(value: float) -> dict[str, Any]:
     return {"type": "set_knob", "payload": {"name": "lr", "value": value}}
+
+
+def test_a_request_after_the_end_names_what_it_was_for() -> None:
+    cell, session = made()
+    with session.run():
+        session.step()
+    asked = {"name": "learning_rate", "value": 0.5}
+    result = session.submit({"type": "set_knob", "payload": asked})
+    said = "set_knob lr: rejected, after step 1 (the run is over (finished))"
+    assert str(result.result(0)) == said
+    assert (result.requested, result.before, result.after) == (0.5, 0.1, 0.1)
+    result = session.submit({"type": "set_mode", "payload": {"name": "no_such", "mode": "hold"}})
+    assert str(result.result(0)).startswith("set_mode no_such: rejected")
+    assert cell["lr"] == 0.1
+
+
+def test_what_a_result_has_to_note_stands_in_its_text() -> None:
+    _, session = made()
+
+    @session.action("turn_back")
+    def turn_back() -> dict[str, Any]:
+        return {"step": 3, "notes": ["the data goes on", "no snapshot of step 4 is kept"]}
+
+    with session.run():
+        session.step()
+        handle = session.submit({"type": "turn_back"})
+        session.step()
+    assert str(handle.result(0)).splitlines() == [
+        "turn_back: applied, after step 2",
+        "  note: the data goes on",
+        "  note: no snapshot of step 4 is kept",
+    ]

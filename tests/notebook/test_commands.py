@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from it2nb.notebook.commands import CellOptions, Command, parse_cell, parse_line
 from it2nb.notebook.options import CELL_OPTIONS, VERBS, KnobSpec, Watch, usage
-from it2nb.notebook.words import CommandError, literal, split
+from it2nb.notebook.words import CommandError, expanded, literal, split
 
 
 def test_no_options_are_the_defaults() -> None:
@@ -209,3 +210,25 @@ def test_help_names_every_option_and_verb() -> None:
     text = usage()
     assert all(f"--{each.name}" in text for each in CELL_OPTIONS)
     assert all(f"  {verb}" in text for verb in VERBS)
+
+
+@pytest.mark.parametrize(
+    ("line", "made"),
+    [
+        ("--replay $path", "--replay runs/a.jsonl"),
+        ("--replay={path} --steps $n", "--replay=runs/a.jsonl --steps 7"),
+        ("--dir $spaced", "--dir 'two words'"),
+        ("--watch loss$n --name 'costs $n a day' --rule \"loss > 5: note '$path now'\"", None),
+        ("--watch cfg={n}x,d['$n']", None),
+    ],
+)
+def test_variables_stand_for_whole_words(line: str, made: str | None) -> None:
+    space = {"path": Path("runs/a.jsonl"), "n": 7, "spaced": "two words"}
+    assert expanded(line, space) == (made or line)
+
+
+def test_a_variable_that_is_none_is_said() -> None:
+    with pytest.raises(
+        CommandError, match=r"\$pth: there is no variable 'pth'; did you mean 'path'"
+    ):
+        expanded("--replay $pth", {"path": 1})

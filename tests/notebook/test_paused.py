@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 
@@ -7,7 +8,9 @@ import pytest
 
 from it2nb.core.session import Session
 from it2nb.core.wire import Action
+from it2nb.notebook import paused
 from it2nb.notebook.paused import LOOKS, PausedWatch, RunStaysPaused
+from it2nb.notebook.waiting import await_end
 
 
 class Time:
@@ -84,3 +87,22 @@ def test_it_is_told_who_paused_it_and_why(capsys: pytest.CaptureFixture[str]) ->
         thread.join(60)
     watch.look()
     assert session.status == "finished"
+
+
+def test_an_await_without_a_panel_fails_as_a_wait_does_and_one_with_a_panel_goes_on(
+    session: Session, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(paused, "PAUSED_S", 0.0)
+    pause(session)
+    with pytest.raises(RunStaysPaused, match="nobody resumed it"):
+        asyncio.run(asyncio.wait_for(await_end(session, headless=True), 60))
+    assert "is paused after step 0" in capsys.readouterr().err
+
+    async def ended_by_another_thread() -> None:
+        waiting = asyncio.ensure_future(await_end(session))
+        await asyncio.sleep(0)
+        threading.Timer(0.1, session.finish).start()
+        await asyncio.wait_for(waiting, 60)
+
+    asyncio.run(ended_by_another_thread())
+    assert session.is_ended

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from IPython.core.error import UsageError
 
 import it2nb
 from it2nb.core.errors import It2nbError
@@ -215,6 +216,7 @@ shell.run_line_magic('load_ext', 'it2nb')
 assert 'torch' not in sys.modules
 shell.run_cell('''%%it2 --no-panel --watch loss --seed 5
 import torch
+from IPython.core.error import UsageError
 first = torch.rand(()).item()
 w = torch.nn.Linear(3, 1)
 opt = torch.optim.SGD(w.parameters(), lr=0.1)
@@ -406,3 +408,35 @@ def test_a_variable_out_of_its_bounds_is_refused_unless_the_cell_sets_it_first(
     cells(f"%%it2 --no-panel --wait --knob clip=5:10\nclip = 4.0\n{LOOP}")
     (said,) = it2nb.current().warnings
     assert "--knob clip is 4.0 now, outside of its bounds: min is 5.0" in said
+
+
+def test_the_verbs_that_go_back_ask_and_show_what_there_is_to_note(cells: Cells) -> None:
+    session = held(cells)
+    cells("%it2 set lr 0.02 --timeout 0")
+    cells("go.set()")
+    assert session.wait(LIMIT_S) == "finished"
+    lines = ("undo --knobs-only", "goto 3", "load x")
+    results = [cells(f"%it2 {line}").result(0) for line in lines]
+    assert [each.type for each in results] == ["undo", "goto", "load_checkpoint"]
+    assert {each.reason for each in results} == {"the run is over (finished)"}
+
+
+def test_undo_in_a_line_says_what_does_not_go_back(cells: Cells) -> None:
+    session = held(cells, at=4)
+    cells("reached.clear(); back = go; go = threading.Event(); at = 6")
+    session.submit({"type": "set_knob", "payload": {"name": "lr", "value": 0.02}})
+    cells("back.set()")
+    assert cells("reached.wait(60)")
+    cells("threading.Timer(0.05, go.set).start()")
+    said = str(cells("%it2 undo"))
+    assert said.startswith("undo: applied, after step ") and "undone set_knob lr" in said
+    assert "\n  note: weights, optimizer, schedule and random streams are those of step" in said
+    assert session.wait(LIMIT_S) == "finished"
+
+
+def test_a_variable_stands_for_an_options_value(cells: Cells) -> None:
+    cells("count = 12; at = 99")
+    cells(f"%%it2 --no-panel --wait --steps $count\n{LOOP}")
+    assert it2nb.current().total_steps == 12
+    with pytest.raises(UsageError, match=r"\$no_such: there is no variable 'no_such'"):
+        cells(f"%%it2 --no-panel --replay $no_such\n{LOOP}")

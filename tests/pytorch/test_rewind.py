@@ -322,6 +322,29 @@ def test_goto_takes_the_snapshot_or_the_nearest_before_it() -> None:
     assert run.ask("goto", step=17, exact=True).status == "rejected"
 
 
+def test_a_goto_that_finds_nothing_lists_the_steps_that_are_kept() -> None:
+    run = Run()
+    run.steps(35)
+    assert run.ask("goto", step=3).reason == (
+        "step 3 can't be gone back to; on branch 0 these steps are kept: 10, 20, 30, 35"
+    )
+    run.ask("goto", step=20)
+    run.steps(12)
+    # The new branch begins at step 20: what the old one has after that is not on its way.
+    assert str(run.ask("goto", step=25, exact=True).reason).endswith(
+        "on branch 1 these steps are kept: 10, 20, 30, 32"
+    )
+    assert run.ask("goto", step=5, branch_id=7).reason == "there is no branch 7; there are 0, 1"
+
+
+def test_of_many_kept_steps_the_first_and_the_last_are_listed() -> None:
+    run = Run(snapshots={"every": 1, "max_share": 1e9})
+    run.steps(40)
+    said = str(run.ask("goto", step=0).reason)
+    assert "kept: 2, 3, 4" in said and "12, 13, ... (15 more) ..., 29, 30" in said
+    assert said.endswith("39, 40")
+
+
 def test_goto_follows_the_line_of_branches() -> None:
     run = Run()
     run.steps(30)
@@ -348,7 +371,9 @@ def test_goto_also_takes_a_file(tmp_path: Path) -> None:
     result = run.ask("goto", step=6)
     assert result.data["path"].endswith("step-000004.pt")
     assert run.session.step_count == 4
-    assert run.ask("goto", step=3).reason == ("step 3 can't be gone back to; kept are the steps 4")
+    assert run.ask("goto", step=3).reason == (
+        "step 3 can't be gone back to; on branch 1 these steps are kept: 4"
+    )
 
 
 def test_goto_the_last_good_state() -> None:
