@@ -149,10 +149,12 @@ class Provider:
 
         usage = answer.usage
         counted = (usage.input_tokens, usage.output_tokens)
+        # An endpoint knows the key, and may say it anywhere: as a tool's name, too.
+        hide = self.secrets.hide
         return Answer(
-            text="".join(each.content for each in answer.parts if isinstance(each, TextPart)),
+            text=hide("".join(each.content for each in answer.parts if isinstance(each, TextPart))),
             calls=[
-                ToolCall(each.tool_name, each.args)
+                ToolCall(hide(each.tool_name), hide(each.args))
                 for each in answer.parts
                 if isinstance(each, ToolCallPart)
             ],

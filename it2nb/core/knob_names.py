@@ -43,6 +43,18 @@ def own_name(name: object, knobs: Container[object], aliases: Mapping[str, str])
     return None
 
 
+def usual(name: str) -> str:
+    """Return what a name usually stands for: ``"lr"`` for ``"learning_rate"``, else itself."""
+    whole, bracket, group = name.partition("[")
+    return USUAL.get(whole, whole) + bracket + group
+
+
+def without_owner(name: str) -> str:
+    """Return a name without the variable before it: ``"lr[0]"`` for ``"opt_g.lr[0]"``."""
+    whole, bracket, group = name.partition("[")
+    return whole.rpartition(".")[2] + bracket + group
+
+
 class KnobViews(Mapping[str, KnobView]):
     """Views of knobs by name. Aliases find them too, and are not listed.
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from it2nb.core.budget import Budget, Spending
 from it2nb.core.errors import It2nbError, KnobError, Rejected
+from it2nb.core.knob_names import usual, without_owner
 from it2nb.core.knobs import shown
 from it2nb.core.rounds import is_number
 from it2nb.core.wire import SOURCES, KnobView
 
 if TYPE_CHECKING:
     from it2nb.core.actions import ActionSpec
+    from it2nb.core.knobs import KnobRegistry
     from it2nb.core.queue import ActionHandle
     from it2nb.core.session import Session
     from it2nb.core.wire import ActionResult
@@ -122,8 +124,9 @@ class Policy:
         self._changed_at: dict[str, int] = {}
         self._approved: set[str] = set()
         self._vetoes: list[Callable[[ActionHandle], str | None]] = []
-        #: Returns the own name of a knob; the session's, once it has one.
-        self.named: Callable[[str], str] = str
+        #: The session's, once it has one: rules may name a knob by an alias.
+        self.knobs: KnobRegistry | None = None
+        self.actions: Container[str] = ()
 
     # --- rules -----------------------------------------------------------------------------
 
@@ -136,11 +139,11 @@ class Policy:
     def allow(self, source: str, *names: str) -> Policy:
         """Take `forbid` back for these names; without names for all of the source."""
         _check_sources([source])
-        taken = {*names, *map(self.named, names)}
+        taken = {*names, *map(self._named, names)}
         self._forbidden[source] = frozenset(
             each
             for each in self._forbidden.get(source, frozenset())
-            if names and not {each, self.named(each)} & taken
+            if names and not {each, self._named(each)} & taken
         )
         return self
 
@@ -251,7 +254,7 @@ class Policy:
 
     def _rule(self, name: str) -> Rule:
         # One rule for a knob, whichever of its names it was given under.
-        same = (each for each in self._rules if self.named(each) == self.named(name))
+        same = (each for each in self._rules if self._named(each) == self._named(name))
         return self._rules.setdefault(name if name in self._rules else next(same, name), Rule())
 
     def veto(self, function: Callable[[ActionHandle], str | None]) -> Policy:
@@ -259,10 +262,20 @@ class Policy:
         self._vetoes.append(function)
         return self
 
+    def _named(self, name: str) -> str:
+        """Return the own name of the knob that is meant, or `name` itself."""
+        return name if self.knobs is None else self.knobs.own_name(name)
+
     def _concerns(self, ruled: str, name: str) -> bool:
         """Whether a rule for `ruled`, which may be an alias, holds for `name`."""
         # As it stands too: an action's name may be some knob's alias.
-        return overlap(name, ruled) or overlap(self.named(name), self.named(ruled))
+        own = self._named(name)
+        if overlap(name, ruled) or overlap(own, self._named(ruled)):
+            return True
+        if self.knobs is None or ruled in self.knobs or ruled in self.actions:
+            return False
+        # Of several optimizers "lr" is the lr of each: a rule must not come to nothing in silence.
+        return overlap(without_owner(own), usual(ruled))
 
     # --- deciding --------------------------------------------------------------------------
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import json
 import os
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from it2nb.core.depth import MAX_DEPTH, too_deep
 
@@ -71,6 +73,12 @@ def _hide(key: object, value: Any) -> Any:
     return value
 
 
+def _forms(secret: str) -> set[str]:
+    """A secret as it is, and as it stands in JSON, in JSON inside of JSON, and in a repr."""
+    written = json.dumps(secret)[1:-1]
+    return {secret, written, json.dumps(written)[1:-1], repr(secret)[1:-1], quote(secret, safe="")}
+
+
 class Secrets:
     """Secret values, hidden wherever they turn up in text that is written or sent. Any thread.
 
@@ -81,7 +89,8 @@ class Secrets:
     """
 
     def __init__(self, *values: str | None) -> None:
-        kept = {each for each in values if each is not None and len(each) >= SHORTEST_SECRET}
+        plain = {each for each in values if each is not None and len(each) >= SHORTEST_SECRET}
+        kept = {form for each in plain for form in _forms(each)}
         # The longest first: one secret may be the beginning of another.
         self._values = sorted(kept, key=len, reverse=True)
 

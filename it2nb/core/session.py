@@ -105,7 +105,7 @@ class Session(Declaring, Asking):
         self.knobs = KnobRegistry()
         self.actions = ActionRegistry()
         self.policy = policy or Policy()
-        self.policy.named = self.knobs.own_name
+        self.policy.knobs, self.policy.actions = self.knobs, self.actions
         self.metrics = MetricStore()
         self.metrics.on_refused = self.warn_of_value
         self.bound = Bound()

@@ -12,6 +12,7 @@ import pytest
 
 import it2nb
 from it2nb.controllers import provider
+from it2nb.controllers.interview import MAX_TEXT
 from it2nb.controllers.llm import LLMAgent
 from it2nb.controllers.thinking import MAX_REQUESTS
 from it2nb.core.errors import It2nbError, MissingDependency
@@ -323,6 +324,18 @@ def test_secrets_reach_neither_journal_nor_state_nor_model(tmp_path, monkeypatch
     assert KEY not in "".join(states)
     assert "***" in written
     assert KEY in run.endpoint.asked[0].headers["authorization"]
+
+
+def test_an_endpoint_that_says_the_key_has_it_hidden_wherever_it_stands(tmp_path):
+    answers = [
+        Says(KEY, [(KEY, {KEY: KEY}), ("set_knob", {"name": KEY, "value": KEY, "reason": KEY})]),
+        Says("x" * (MAX_TEXT - 8) + KEY),
+        Fails(500, f"{KEY} {KEY!r}"),
+        Says(None, [("set_knob", f'{{"name": "lr", "value": "{KEY}"')]),
+    ]
+    run = Run(*answers, directory=tmp_path).train(50)
+    assert KEY[:8] not in run.session.path.read_text()
+    assert KEY[:8] not in run.session.state().model_dump_json()
 
 
 def test_endpoint_and_key_cannot_be_changed_by_a_request():

@@ -190,3 +190,24 @@ def test_rules_and_plans_take_aliases() -> None:
     found = session.journal.requests().query("round == 1")
     assert found["after"].tolist() == [0.2, 0.05, 0.025]
     assert set(found["name"]) == {"lr"} and set(found["status"]) == {"applied"}
+
+
+@pytest.mark.parametrize("ruled", ["lr", "learning_rate", "lr[0]", "opt_g.lr", "opt_g.lr[0]"])
+def test_a_rule_for_lr_holds_for_the_lr_of_every_optimizer(ruled: str) -> None:
+    session = Session(directory=None)
+    for name in ("opt_g.lr", "opt_g.lr[0]", "opt_d.lr", "opt_d.lr[0]", "opt_g.lrs", "slr"):
+        session.register_knob(name, lambda: 0.1, lambda value: None)
+    session.policy.forbid("agent", ruled)
+    open_to_agents = {each.name for each in observe(session, "agent").knobs}
+    closed = set(session.knobs) - open_to_agents
+    assert not closed & {"opt_g.lrs", "slr"}
+    assert {"opt_g.lr", "opt_g.lr[0]"} <= closed
+    assert ({"opt_d.lr", "opt_d.lr[0]"} <= closed) is ("opt_g" not in ruled)
+
+
+def test_a_knob_that_has_the_name_is_what_the_rule_means() -> None:
+    session = Session(directory=None)
+    for name in ("lr", "opt_d.lr", "cfg.note"):
+        session.register_knob(name, lambda: 0.1, lambda value: None)
+    session.policy.forbid("agent", "lr", "note")
+    assert [each.name for each in observe(session, "agent").knobs] == ["opt_d.lr", "cfg.note"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -88,3 +90,11 @@ def test_known_secrets_are_hidden_wherever_they_turn_up(monkeypatch: pytest.Monk
 
 def test_a_secret_that_begins_another_one_leaves_no_rest() -> None:
     assert Secrets("12345678", "12345678-rest").hide("12345678-rest") == HIDDEN
+
+
+def test_a_secret_is_hidden_however_it_is_written() -> None:
+    secret = 'sk-"quo\\te/é' + "x" * 9
+    hide = Secrets(secret).hide
+    once = json.dumps({"key": secret})
+    for text in (secret, once, json.dumps(once), repr(secret), f"?key={quote(secret, safe='')}"):
+        assert "quo" not in hide(text), text
