@@ -172,6 +172,9 @@ class ActionRegistry(Mapping[str, ActionSpec]):
             raise UnknownAction(f"no action is named {name!r:.80}{near(str(name), self._specs)}")
         return spec
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._specs
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._specs)
 

@@ -13,6 +13,8 @@ from it2nb.core.knob_names import own_name
 from it2nb.core.wire import ActionResult, DType, KnobView, LastRequest, Member, Scale, Status
 
 _DTYPES: dict[Any, DType] = {float: "float", int: "int", bool: "bool", str: "str"}
+#: Names whose meaning is remembered.
+MAX_MEANT = 4_000
 #: Longest text that a `str` knob takes, characters.
 MAX_TEXT = 4_000
 
@@ -423,6 +425,8 @@ class KnobRegistry(Mapping[str, Knob]):
     def __init__(self) -> None:
         self._knobs: dict[str, Knob] = {}
         self._aliases: dict[str, str] = {}
+        #: What names were found to mean; begun anew whenever the knobs change.
+        self._meant: dict[str, str] = {}
 
     def register(self, knob: Knob, *, replace: bool = False) -> Knob:
         """Add a knob.
@@ -440,6 +444,7 @@ class KnobRegistry(Mapping[str, Knob]):
         # New dicts, so that a reader on another thread never meets one that changes under it.
         self._knobs = {**self._knobs, knob.name: knob}
         self._aliases = {**self._aliases, **dict.fromkeys(knob.aliases, knob.name)}
+        self._meant = {}
         return knob
 
     def kept(self) -> tuple[dict[str, Knob], dict[str, str]]:
@@ -449,10 +454,12 @@ class KnobRegistry(Mapping[str, Knob]):
     def put_back(self, kept: tuple[dict[str, Knob], dict[str, str]]) -> None:
         """Have what there was. Any thread."""
         self._knobs, self._aliases = kept
+        self._meant = {}
 
     def unregister(self, name: str) -> None:
         """Take a knob away; an unknown name is left alone."""
         self._knobs = {key: knob for key, knob in self._knobs.items() if key != name}
+        self._meant = {}
 
     def find(self, name: str) -> Knob | None:
         """Return the knob of this name or alias; None when there is none. Any thread."""
@@ -474,7 +481,14 @@ class KnobRegistry(Mapping[str, Knob]):
 
     def own_name(self, name: str) -> str:
         """Return the name of the knob that is meant, or `name` itself where none is. Any thread."""
-        return own_name(name, self._knobs, self._aliases) or name
+        # Taken before the knobs are: what is found with older ones is stored where nobody looks.
+        meant = self._meant
+        found = meant.get(name)
+        if found is None:
+            found = own_name(name, self._knobs, self._aliases) or name
+            if len(meant) < MAX_MEANT:
+                meant[name] = found
+        return found
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._knobs)

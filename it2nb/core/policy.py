@@ -269,12 +269,16 @@ class Policy:
     def _concerns(self, ruled: str, name: str) -> bool:
         """Whether a rule for `ruled`, which may be an alias, holds for `name`."""
         # As it stands too: an action's name may be some knob's alias.
-        own = self._named(name)
-        if overlap(name, ruled) or overlap(own, self._named(ruled)):
+        if overlap(name, ruled):
             return True
-        if self.knobs is None or ruled in self.knobs or ruled in self.actions:
+        if self.knobs is None:
             return False
+        own, meant = self.knobs.own_name(name), self.knobs.own_name(ruled)
+        if (own, meant) != (name, ruled) and overlap(own, meant):
+            return True
         # Of several optimizers "lr" is the lr of each: a rule must not come to nothing in silence.
+        if "." not in own or ruled in self.actions or ruled in self.knobs:
+            return False
         return overlap(without_owner(own), usual(ruled))
 
     # --- deciding --------------------------------------------------------------------------

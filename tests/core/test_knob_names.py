@@ -211,3 +211,15 @@ def test_a_knob_that_has_the_name_is_what_the_rule_means() -> None:
         session.register_knob(name, lambda: 0.1, lambda value: None)
     session.policy.forbid("agent", "lr", "note")
     assert [each.name for each in observe(session, "agent").knobs] == ["opt_d.lr", "cfg.note"]
+
+
+def test_what_a_name_means_changes_with_the_knobs(session: Session) -> None:
+    assert session.knobs.own_name("learning_rate") == "lr"
+    kept = session.knobs.kept()
+    session.register_knob("learning_rate", lambda: 0.1, lambda value: None)
+    assert session.knobs.own_name("learning_rate") == "learning_rate"
+    session.knobs.unregister("learning_rate")
+    assert session.knobs.own_name("learning_rate") == "lr"
+    session.register_knob("learning_rate", lambda: 0.1, lambda value: None)
+    session.knobs.put_back(kept)
+    assert session.knobs.own_name("learning_rate") == "lr"
