@@ -37,6 +37,26 @@ class _Watched:
     version: int = -1
     found: bool = False
     told: set[str] = field(default_factory=set)
+    #: What an earlier cell left in the variables that this one sets; empty once it has set one.
+    stale: dict[str, _Left] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """An object that a variable held before the run, told from any other. Keeps no tensor."""
+
+    kept: Any
+    version: int
+
+    @classmethod
+    def of(cls, value: Any) -> _Left:
+        weak = type(value).__weakrefoffset__ != 0
+        return cls(weakref.ref(value) if weak else value, _version(value))
+
+    def is_(self, value: Any) -> bool:
+        """Whether it is the same one, unchanged."""
+        kept = self.kept() if isinstance(self.kept, weakref.ref) else self.kept
+        return kept is value and _version(value) == self.version
 
 
 @dataclass(slots=True)
@@ -62,6 +82,8 @@ class Watcher:
         Gets the values that come late, warnings about names that can't be recorded, and faults.
     expected : collection of str
         Names that the cell binds somewhere: not missing, only later.
+    own : collection of str
+        Globals that it sets: what they hold now is an earlier cell's, and no value of this run.
     """
 
     def __init__(
@@ -70,8 +92,16 @@ class Watcher:
         namespace: Mapping[str, Any],
         session: Session,
         expected: frozenset[str] = frozenset(),
+        own: frozenset[str] = frozenset(),
     ) -> None:
         self._watched = [_prepare(each) for each in watches]
+        for each in self._watched:
+            each.stale = {
+                root: _Left.of(namespace[root])
+                for root in each.roots
+                # An int that is set anew may be the same object: Python keeps the small ones.
+                if root in own and not isinstance(namespace.get(root), (int, type(None)))
+            }
         self._namespace = namespace
         self._session = session
         self._expected = expected
@@ -117,7 +147,8 @@ class Watcher:
         self.collect_late()
         for each in self._watched:
             if not each.found and self._points:
-                self._complain(each, "it was never there")
+                self._complain(each, "it was never set" if each.stale else "it was never there")
+            each.stale = {}
             each.seen = _MISSING
 
     # --- finding ----------------------------------------------------------------------------
@@ -127,15 +158,28 @@ class Watcher:
             here = frame.f_code
             if is_function(here) and not any(has_local(here, root) for root in each.roots):
                 continue
+            if not is_function(here) and self._is_stale(each):
+                return _MISSING
             value = _read(frame, each)
             if value is not _MISSING:
                 return value
+        if self._is_stale(each):
+            return _MISSING
         return _evaluate(each, self._namespace, self._namespace)
+
+    def _is_stale(self, each: _Watched) -> bool:
+        """Whether the cell has set none of the variables yet that it will set."""
+        if each.stale and not all(
+            left.is_(self._namespace.get(root)) for root, left in each.stale.items()
+        ):
+            each.stale = {}
+        return bool(each.stale)
 
     def _tell_missing(self, each: _Watched) -> None:
         soon = any(root in self._expected for root in each.roots)
         if not soon or self._points == PATIENCE_STEPS:
-            self._complain(each, f"there is no such value after {self._points} steps")
+            what = "what it holds is an earlier cell's" if each.stale else "there is no such value"
+            self._complain(each, f"{what} after {self._points} steps")
 
     def _complain(self, each: _Watched, what: str) -> None:
         if what not in each.told:
@@ -152,7 +196,7 @@ class Watcher:
             numbers_in_it = _numbers(value)
             before, each.seen = each.seen, numbers_in_it
             return bool(before != numbers_in_it)
-        version = getattr(value, "_version", -1) if _is_tensor(value) else -1
+        version = _version(value)
         seen = each.seen() if isinstance(each.seen, weakref.ref) else each.seen
         if seen is value and version == each.version:
             # A NumPy array changes in place without telling: always look.
@@ -233,6 +277,11 @@ def _numbers(value: Mapping[Any, Any]) -> dict[str, float]:
         for key, each in value.items()
         if isinstance(key, str) and (isinstance(each, numbers.Real) or _is_cpu_scalar(each))
     }
+
+
+def _version(value: Any) -> int:
+    """How often a tensor was changed in place."""
+    return getattr(value, "_version", -1) if _is_tensor(value) else -1
 
 
 def _is_cpu_scalar(value: Any) -> bool:

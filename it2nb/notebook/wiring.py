@@ -89,8 +89,10 @@ class Wiring:
         self._late_knobs: list[KnobSpec] = []
         self._attachment: Attachment | None = None
         self._import_watch: ImportWatch | None = None
-        expected = plan.locals | self.names().all
-        self._watcher = Watcher(plan.options.watch, namespace, session, expected)
+        names = self.names()
+        self._watcher = Watcher(
+            plan.options.watch, namespace, session, plan.locals | names.all, names.binds
+        )
         self.loops = Loops(
             lambda: session.step_count,
             self._after_turn,

@@ -16,12 +16,23 @@ from it2nb.notebook.watch import PATIENCE_STEPS, Watcher
 class Watched:
     """A session and a watcher whose control points are reached from code like a cell's."""
 
-    def __init__(self, *watches: str, expected: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        *watches: str,
+        expected: tuple[str, ...] = (),
+        own: tuple[str, ...] = (),
+        before: str = "",
+    ) -> None:
         self.session = Session(directory=None)
         self.space: dict[str, Any] = {"__name__": "__main__", "torch": torch, "np": np}
+        exec(before, self.space)
         pairs = [each.split("=", 1) if "=" in each else (each, each) for each in watches]
         self.watcher = Watcher(
-            [Watch(*pair) for pair in pairs], self.space, self.session, frozenset(expected)
+            [Watch(*pair) for pair in pairs],
+            self.space,
+            self.session,
+            frozenset(expected),
+            frozenset(own),
         )
         self.seen: list[dict[str, float]] = []
         self.space["point"] = self.point
@@ -232,3 +243,35 @@ def test_library_frames_are_no_user_frames() -> None:
     watched.space["module"] = Calls()
     watched.run("module(torch.zeros(1))")
     assert watched.seen == [{"weight": 1.0}]
+
+
+@pytest.mark.parametrize(
+    "old", ["0.25", "torch.tensor(0.25)", "np.float64(0.25)", "np.array(0.25)", "{'acc': 0.25}"]
+)
+def test_what_an_earlier_cell_left_is_no_value_of_this_run(old: str) -> None:
+    watched = Watched("acc", "best=acc", own=("acc",), expected=("acc",), before=f"acc = {old}")
+    seen = watched.run(
+        "point(); point()\n"
+        "def step():\n    point()\n"
+        "step()\n"
+        "acc = 0.5\npoint(); step()\nacc = 0.75; point()"
+    )
+    new = [{"acc": 0.5, "best": 0.5}, {}, {"acc": 0.75, "best": 0.75}]
+    assert seen == [{}, {}, {}, *new]
+    assert watched.session.warnings == []
+
+
+def test_a_variable_that_the_cell_does_not_set_has_its_value_from_the_start() -> None:
+    watched = Watched("scale", "epoch", own=("epoch",), before="scale = 0.25; epoch = 0")
+    assert watched.run("epoch = 0\npoint()") == [{"scale": 0.25, "epoch": 0.0}]
+
+
+def test_what_was_left_and_never_set_is_told_and_not_kept_alive() -> None:
+    watched = Watched("acc", own=("acc",), expected=("acc",), before="acc = torch.ones(())")
+    kept = weakref.ref(watched.space["acc"])
+    watched.run("for _ in range(3): point()")
+    watched.watcher.finish()
+    assert watched.session.warnings == ["--watch acc: it was never set"]
+    del watched.space["acc"]
+    gc.collect()
+    assert kept() is None

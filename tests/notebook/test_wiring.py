@@ -440,3 +440,12 @@ def test_a_variable_stands_for_an_options_value(cells: Cells) -> None:
     assert it2nb.current().total_steps == 12
     with pytest.raises(UsageError, match=r"\$no_such: there is no variable 'no_such'"):
         cells(f"%%it2 --no-panel --replay $no_such\n{LOOP}")
+
+
+def test_a_value_of_the_run_before_is_none_of_this_one(cells: Cells) -> None:
+    cells("acc, at = 0.125, 99")
+    body = LOOP + "    acc = 1.0 + epoch\n"
+    cells(f"%%it2 --no-panel --wait --watch loss,acc\n{body}")
+    frame = it2nb.current().metrics.frame()
+    assert frame["acc"].dropna().tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert frame["step"][frame["acc"].first_valid_index()] == 3
