@@ -10,6 +10,7 @@ import ast
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
+from types import MethodType
 from typing import Any, Literal
 
 #: The one name that wrapped code looks up: a dunder, hidden from %who.
@@ -46,7 +47,7 @@ class LoopProbe:
         """Remember the length of what an ``enumerate`` or ``zip`` hides; returns it as it is."""
         loops = self._loops()
         if loops is not None:
-            loops.hint = _length(value)
+            loops.hint = value
         return value
 
     def each(self, rank: Rank, iterable: Any) -> Any:
@@ -83,11 +84,17 @@ class Level:
     """One loop under way: turns done, its length where it is known."""
 
     __slots__ = (
-        "_turns", "done", "in_turn", "key", "length", "outermost", "steps_before", "taken"
+        "_left", "_turns", "done", "in_turn", "key", "length", "outermost", "steps_before", "taken"
     )  # fmt: skip
 
     def __init__(
-        self, length: int | None, outermost: bool, steps: int, key: int, turns: Any
+        self,
+        length: int | None,
+        outermost: bool,
+        steps: int,
+        key: int,
+        turns: Any,
+        left: Callable[[], int | None] | None = None,
     ) -> None:
         self.length = length
         self.outermost = outermost
@@ -95,9 +102,31 @@ class Level:
         self.done = 0
         self.in_turn = False
         self.steps_before = steps
-        #: Steps that were taken in it; a step back takes none of them away.
+        #: Steps that were taken in it; going back takes them away where it takes turns away too.
         self.taken = 0
         self._turns = None if turns is None else weakref.ref(turns)
+        # Of an iterable whose turns are taken back with the run's steps; not kept alive by this.
+        self._left = weakref.WeakMethod(left) if isinstance(left, MethodType) else None
+
+    @property
+    def left(self) -> int | None:
+        """Turns that are to come; None where that is not known."""
+        tell = None if self._left is None else self._left()
+        told = None if tell is None else tell()
+        if told is not None or self.length is None:
+            return told
+        return max(0, self.length - self.done)
+
+    @property
+    def kept(self) -> int:
+        """Turns that are done and were not taken back."""
+        left = self.left if self.winds_back else None
+        return self.done if left is None or self.length is None else max(0, self.length - left)
+
+    @property
+    def winds_back(self) -> bool:
+        """Whether going back takes its turns back too."""
+        return self._left is not None
 
     @property
     def lives(self) -> bool:
@@ -129,7 +158,8 @@ class Loops:
         one_step_a_turn: bool,
     ) -> None:
         self.stack: list[Level] = []
-        self.hint: int | None = None
+        #: What an ``enumerate`` or ``zip`` hides, until its loop begins.
+        self.hint: Any = None
         self._steps = steps
         self._on_turn = on_turn
         self._on_total = on_total
@@ -137,12 +167,19 @@ class Loops:
         self._total: int | None = None
         self._seen = 0
 
-    def open(self, rank: Rank, length: int | None, key: int = -1, turns: Any = None) -> Level:
+    def open(
+        self,
+        rank: Rank,
+        length: int | None,
+        key: int = -1,
+        turns: Any = None,
+        left: Callable[[], int | None] | None = None,
+    ) -> Level:
         """A loop begins."""
         self.stack = [] if rank == "outer" else [each for each in self.stack if each.lives]
         self._count()
         outermost = rank == "outer" or (rank == "maybe" and not self.stack)
-        level = Level(length, outermost, self._steps(), key, turns)
+        level = Level(length, outermost, self._steps(), key, turns, left)
         self.stack.append(level)
         if outermost and self._one_step_a_turn and length is not None:
             self._tell(level.steps_before + length)
@@ -190,8 +227,11 @@ class Loops:
         """Count the steps since the last look; returns how many the run has done."""
         now = self._steps()
         if now != self._seen:
+            taken = now - self._seen
+            if taken < 0 and not any(level.winds_back for level in self.stack):
+                taken = 0  # the loop goes on where it is
             for level in self.stack:
-                level.taken += max(0, now - self._seen)
+                level.taken = max(0, level.taken + taken)
             self._seen = now
         return now
 
@@ -199,20 +239,22 @@ class Loops:
         """Work out the length of the run: the steps so far, and the turns that are to come."""
         now = self._count()
         outer = self.stack[0]
-        if outer.length is None or not outer.outermost:
+        left = outer.left
+        if left is None or not outer.outermost:
             return
-        left = max(0, outer.length - outer.done)
         if level is outer:
             # Whole turns are the best measure: they hold every inner loop.
-            if self._one_step_a_turn or outer.taken:
-                a_turn = 1 if self._one_step_a_turn else outer.taken / outer.done
-                self._tell(now + round(a_turn * left))
+            if self._one_step_a_turn:
+                self._tell(now + left)
+            elif outer.taken and outer.kept:
+                self._tell(now + round(outer.taken / outer.kept * left))
             return
-        if self._one_step_a_turn or outer.done or len(self.stack) != 2 or level.length is None:
+        inner = level.left
+        if self._one_step_a_turn or outer.done or len(self.stack) != 2 or inner is None:
             return
-        if outer.taken and outer.taken == level.taken:
-            a_turn = outer.taken / level.done * level.length
-            self._tell(now + round(a_turn * left - outer.taken))
+        if outer.taken and outer.taken == level.taken and level.kept:
+            a_turn = level.taken / level.kept * (level.kept + inner)
+            self._tell(now + round(a_turn * left - level.taken))
 
     def _tell(self, total: int) -> None:
         if total != self._total:
@@ -226,11 +268,13 @@ class Turns:
     __slots__ = ("__weakref__", "_iterator", "_level", "_loops")
 
     def __init__(self, loops: Loops, iterable: Any, rank: Rank) -> None:
-        length = _length(iterable)
+        sized = iterable if _length(iterable) is not None else loops.hint
+        loops.hint = None
         self._loops = loops
         self._iterator: Iterator[Any] = iter(iterable)
-        self._level = loops.open(rank, loops.hint if length is None else length, turns=self)
-        loops.hint = None
+        self._level = loops.open(
+            rank, _length(sized), turns=self, left=getattr(sized, "it2_turns_left", None)
+        )
 
     def __iter__(self) -> Turns:
         return self

@@ -69,6 +69,15 @@ def _takes_one(function: Callable[..., Any]) -> bool:
     return len(needed) == 1
 
 
+_LIGHTNING = "give it callbacks=[it2nb.LightningCallback(it2nb.current())]"
+#: Modules with a training loop of their own, and how their runs are recorded.
+_TRAINERS = {
+    "transformers.trainer": "make it with it2nb.make_interactive(Trainer)(...)",
+    "lightning.pytorch": _LIGHTNING,
+    "pytorch_lightning": _LIGHTNING,
+}
+
+
 class Wiring:
     """Connects one session to the loop of one cell, and takes it apart again.
 
@@ -87,6 +96,7 @@ class Wiring:
         self._namespace = namespace
         self._own = plan.names
         self._late_knobs: list[KnobSpec] = []
+        self._looked = False
         self._attachment: Attachment | None = None
         self._import_watch: ImportWatch | None = None
         names = self.names()
@@ -201,7 +211,27 @@ class Wiring:
         """Read the watched values at a control point. Training thread."""
         if self._late_knobs:
             self._add_variable_knobs(self._late_knobs)
+        if not self._looked and self._session.step_count:
+            # At the second step: one that is steered has recorded its first by then.
+            self._looked = True
+            self._look_for_trainer()
         return self._watcher()
+
+    def _look_for_trainer(self) -> None:
+        """Say how a trainer's own loop is recorded, where nothing of it is. Training thread."""
+        if self._session.metrics.names():
+            return
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            home = str(frame.f_globals.get("__name__"))
+            for package, remedy in _TRAINERS.items():
+                if home.startswith(package):
+                    self._session.warn(
+                        f"the loop is that of {package}, which keeps its loss to itself, so that "
+                        f"no metric is recorded: {remedy} (docs/trainers.md)"
+                    )
+                    return
+            frame = frame.f_back
 
     def _tell_total(self, total: int) -> None:
         if self._options.steps is None:

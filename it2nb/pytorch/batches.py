@@ -85,6 +85,15 @@ class Batches:
             if self.index or self._start is not None:  # left by break, return or an error
                 self._end_epoch()
 
+    def left(self, first: int, epochs: int) -> int | None:
+        """How many items are to come in a loop that began with epoch `first`; None if unknown."""
+        length = _length(self.items)
+        if length is None:
+            return None
+        place = self._wanted or {"epoch": self.epoch, "index": self.index}
+        end = first + epochs if place["epoch"] >= first else place["epoch"] + 1
+        return int(max(0, (end - place["epoch"]) * length - place["index"]))
+
     def _run(self, epochs: int) -> Iterator[Any]:
         first = self.epoch
         end = first + epochs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -33,9 +34,14 @@ class Loop(Generic[T]):
         self._items = items
         self._metrics_fn = metrics_fn
         self._epochs = epochs
+        self._left_over: Callable[[], int | None] = lambda: None
 
     def __len__(self) -> int:
         return len(self._items) * self._epochs  # type: ignore[arg-type]
+
+    def it2_turns_left(self) -> int | None:
+        """How many turns are to come, going back reckoned in; None where that can't be told."""
+        return self._left_over()
 
     def __iter__(self) -> Iterator[T]:
         session = self.session
@@ -55,7 +61,9 @@ class Loop(Generic[T]):
             # Only what PyTorch trains can go back, and then its batches have to.
             from it2nb.pytorch.batches import batches_of
 
-            yield from batches_of(self.session, self._items).run(self._epochs)
+            batches = batches_of(self.session, self._items)
+            self._left_over = partial(batches.left, batches.epoch, self._epochs)
+            yield from batches.run(self._epochs)
         else:
             for _ in range(self._epochs):
                 yield from self._items

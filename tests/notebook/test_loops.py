@@ -190,6 +190,49 @@ def test_a_run_that_goes_back_ends_as_much_earlier() -> None:
     assert set(by_turn.totals) == {300, 290}
 
 
+WINDING = """
+class Winding:
+    \"\"\"A loop that takes its turns back with the run's steps, as session.loop does.\"\"\"
+    def __init__(self, length): self.length, self.at = length, 0
+    def __len__(self): return self.length
+    def it2_turns_left(self): return self.length - self.at
+    def __iter__(self):
+        self.at = 0
+        while self.at < self.length:
+            self.at += 1
+            yield self.at
+
+def back(loop, at, by, once=[]):
+    if loop.at == at and at not in once:
+        once.append(at)
+        loop.at -= by
+        run.steps -= by
+"""
+
+
+@pytest.mark.parametrize("loop", ["loop", "enumerate(loop)"])
+@pytest.mark.parametrize("by_turn", [False, True])
+def test_a_loop_that_takes_its_turns_back_ends_where_it_would_have(
+    loop: str, by_turn: bool
+) -> None:
+    step = "pass" if by_turn else "run.step()"
+    body = f"loop = Winding(60)\nfor _ in {loop}:\n    {step}\n    back(loop, 40, 8)"
+    ran = Ran(f"{WINDING}\n{body}", one_step_a_turn=by_turn)
+    # The hook of a turn counts it after its body has gone back.
+    assert ran.steps == ran.totals[-1] == 60
+    assert set(ran.totals) == {60}
+
+
+def test_epochs_over_a_loop_that_takes_its_turns_back_are_as_long_as_before() -> None:
+    ran = Ran(
+        f"{WINDING}\nloop = Winding(20)\nfor epoch in range(3):\n"
+        "    for _ in loop:\n        run.step()\n        back(loop, 12, 7)\n",
+        one_step_a_turn=False,
+    )
+    assert ran.steps == 60
+    assert set(ran.totals) == {60}
+
+
 def test_a_validation_loop_does_not_mislead_the_estimate() -> None:
     ran = Ran(
         "for epoch in range(10):\n"

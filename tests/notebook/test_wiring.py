@@ -19,7 +19,7 @@ LIMIT_S = 60.0
 Cells = Callable[[str], Any]
 
 SETUP = """
-import torch, threading
+import torch, threading, it2nb
 import torch.nn.functional as F
 from torch import nn
 torch.manual_seed(0)
@@ -449,3 +449,43 @@ def test_a_value_of_the_run_before_is_none_of_this_one(cells: Cells) -> None:
     frame = it2nb.current().metrics.frame()
     assert frame["acc"].dropna().tolist() == [1.0, 2.0, 3.0, 4.0]
     assert frame["step"][frame["acc"].first_valid_index()] == 3
+
+
+def test_a_run_that_takes_its_batches_back_is_as_long_as_before(cells: Cells) -> None:
+    cells(
+        "%%it2 --no-panel --wait\nrun = it2nb.current()\nsaid = []\n"
+        "for n, x in enumerate(run.loop([X] * 30)):\n"
+        "    opt.zero_grad(); model(x).square().mean().backward(); opt.step()\n"
+        "    said.append(run.total_steps)\n"
+        "    if n == 11: run.set('lr', 0.05)\n"
+        "    if n == 19: run.do('undo')\n"
+    )
+    session = it2nb.current()
+    assert [e.payload["undone"] for e in session.journal.since(0) if "undone" in e.payload]
+    assert session.step_count == session.total_steps == 30
+    assert len(cells("said")) > 30
+    assert set(cells("said")) == {None, 30}
+
+
+@pytest.mark.parametrize(
+    ("home", "remedy"),
+    [
+        ("transformers.trainer", "it2nb.make_interactive(Trainer)"),
+        ("lightning.pytorch.loops.fit_loop", "it2nb.LightningCallback(it2nb.current())"),
+        ("my.trainer", None),
+    ],
+)
+def test_a_trainer_whose_loop_is_its_own_is_told_how_it_is_recorded(
+    cells: Cells, home: str, remedy: str | None
+) -> None:
+    cells(
+        "def train():\n    for _ in range(3):\n"
+        "        model(X).square().mean().backward(); opt.step()\n"
+        f"exec(compile('def fit(step): step()', 'trainer', 'exec'), space := {{'__name__': '{home}'}})"
+    )
+    cells("%%it2 --no-panel --wait\nspace['fit'](train)")
+    said = it2nb.current().warnings
+    assert it2nb.current().step_count == 3
+    assert (remedy is None and said == []) or (len(said) == 1 and str(remedy) in said[0])
+    cells("%%it2 --no-panel --wait --watch loss=opt.param_groups[0]['lr']\nspace['fit'](train)")
+    assert it2nb.current().warnings == []
