@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from it2nb.core.actions import Owed
@@ -58,7 +57,7 @@ def agreed(own: Try, ranks: Ranks, distance: int) -> Attempt | Owed:
         data = {**data, "ranks": about}
         if own.extra.get("notes") and isinstance(data.get("notes"), list):
             data["notes"] = [*data["notes"], *own.extra["notes"]]
-    return replace(own.tried, data=data)
+    return own.tried._replace(data=data)
 
 
 def refused(own: Try, answers: Answers, wrong: str, notes: list[str]) -> Attempt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -277,9 +278,9 @@ def test_a_start_value_that_could_not_be_asked_for_is_refused(
 
 def test_a_value_that_is_not_there_yet_or_not_a_number_is_no_reason() -> None:
     session = Session(directory=None)
-    for name, value in {"none": None, "nan": math.nan}.items():
-        session.register_knob(name, lambda value=value: value, lambda v: None, min=0, max=1)
-    session.register_knob("later", lambda: {}["later"], lambda v: None, min=0, max=1)
+    values: dict[str, Any] = {"none": None, "nan": math.nan}
+    for name in ("none", "nan", "later"):
+        session.register_knob(name, partial(values.__getitem__, name), lambda v: None, min=0, max=1)
     assert set(session.knobs) >= {"none", "nan", "later"}
 
 

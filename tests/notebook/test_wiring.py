@@ -481,7 +481,8 @@ def test_a_trainer_whose_loop_is_its_own_is_told_how_it_is_recorded(
     cells(
         "def train():\n    for _ in range(3):\n"
         "        model(X).square().mean().backward(); opt.step()\n"
-        f"exec(compile('def fit(step): step()', 'trainer', 'exec'), space := {{'__name__': '{home}'}})"
+        f"space = {{'__name__': '{home}'}}\n"
+        "exec(compile('def fit(step): step()', 'trainer', 'exec'), space)"
     )
     cells("%%it2 --no-panel --wait\nspace['fit'](train)")
     said = it2nb.current().warnings
