@@ -145,7 +145,11 @@ class LoopWorkflow(Workflow):
         """
 
     def prepare(self, session: Session, seed: int) -> Training:
-        """Make a fresh training and join it with the session."""
+        """Make a fresh training and join it with the session.
+
+        Checks first what it needs, before anything is loaded; see `check`.
+        """
+        self.check()
         torch = require("torch", extra="torch", feature=f"workflow {self.name!r}")
         torch.manual_seed(seed)
         training = self.fresh(seed)

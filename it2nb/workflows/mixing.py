@@ -61,9 +61,9 @@ class SentimentMixing(LoopWorkflow):
         """Tell what it needs at its scale."""
         if self.scale == "paper":
             train, held_out = MIX["paper"]
-            repos = [HUB[each].repo for each in (*train, held_out)]
+            data = tuple(HUB[each].repo for each in (*train, held_out))
             return Requirements(
-                40, 16, 8, (BERT, *repos), ("transformers", "datasets"), "workflows,hub"
+                40, 16, 8, (BERT,), data, ("transformers", "datasets"), "workflows,hub"
             )
         minutes = 0.2 if self.scale == "ci" else 3.0
         return Requirements(minutes, 2, packages=("transformers", PACKAGE))

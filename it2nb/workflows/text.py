@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from it2nb.core.errors import require
 from it2nb.workflows.base import Scale
-from it2nb.workflows.data import corpus
-from it2nb.workflows.requirements import Requirements
+from it2nb.workflows.data import FINEWEB, corpus
+from it2nb.workflows.requirements import Requirements, as_allowed
 
 #: The tokenizer at ``paper`` scale.
 TOKENIZER = "Qwen/Qwen3-0.6B"
@@ -84,7 +84,8 @@ def text_of(scale: Scale) -> Text:
 
 def _pages() -> Text:
     transformers: Any = require("transformers", extra="workflows", feature="Qwen's tokenizer")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(TOKENIZER)
+    with as_allowed():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(TOKENIZER)
     pages = {
         "train": corpus("train", source="fineweb-edu", limit_bytes=400_000_000),
         "validation": corpus("validation", source="fineweb-edu", limit_bytes=4_000_000),
@@ -100,7 +101,7 @@ def text_requirements(scale: Scale, minutes: float, gpu_gib: float) -> Requireme
     """Return what a language model needs at a scale."""
     if scale == "paper":
         return Requirements(
-            minutes, 16, gpu_gib, ("HuggingFaceFW/fineweb-edu", TOKENIZER),
+            minutes, 16, gpu_gib, (TOKENIZER,), (FINEWEB,),
             ("transformers", "datasets"), extra="workflows,hub",
         )  # fmt: skip
     return Requirements(minutes, memory_gib=2)

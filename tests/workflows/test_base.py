@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -172,15 +173,35 @@ def test_what_is_missing_is_said_all_at_once(
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.delenv("IT2NB_DOWNLOAD", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    needs = Requirements(90, memory_gib=1e6, gpu_gib=24, hub=("some/model",))
+    needs = Requirements(90, memory_gib=1e6, gpu_gib=24, hub=("some/model",), data=("a/set",))
     assert str(needs).startswith("about 90 min on a CUDA device with 24 GiB; 1e+06 GiB")
     with pytest.raises(WorkflowUnavailable) as caught:
         needs.check("workflow 'x'")
     for part in ("1e+06 GiB of memory", "CUDA device with 24 GiB, and there is none",
-                 "'some/model'", "IT2NB_DOWNLOAD=1", "scale='laptop'"):  # fmt: skip
+                 "'some/model', 'a/set' are not in", "IT2NB_DOWNLOAD=1", "hf download some/model",
+                 "scale='laptop'"):  # fmt: skip
         assert part in str(caught.value)
+    assert "hf download a/set" not in str(caught.value)
     with pytest.raises(MissingDependency, match=r"needs no_such_thing: pip install 'it2nb\["):
         Requirements(1, packages=("no_such_thing",)).check("workflow 'x'")
+    with pytest.raises(MissingDependency, match=r"no_such_thing.*Beside that it needs a CUDA"):
+        Requirements(1, gpu_gib=24, packages=("no_such_thing",)).check("workflow 'x'")
+
+
+def test_a_hub_out_of_reach_is_told_before_anything_is_asked_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("IT2NB_DOWNLOAD", "1")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    needs = Requirements(90, hub=("some/model",))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        needs.check("workflow 'x'")
+    with pytest.raises(WorkflowUnavailable, match=r"out of reach \(127\.0\.0\.1: .*HF_ENDPOINT"):
+        needs.check("workflow 'x'")
 
 
 def test_a_model_in_the_cache_needs_no_download(

@@ -67,8 +67,34 @@ def test_nothing_is_downloaded_by_itself(
 ) -> None:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     monkeypatch.delenv("IT2NB_DOWNLOAD", raising=False)
-    with pytest.raises(WorkflowUnavailable, match=f"hf download {HUB[name].repo}"):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))
+    with pytest.raises(WorkflowUnavailable, match=rf"{HUB[name].repo}.*set IT2NB_DOWNLOAD=1"):
         snippets(name, "train")
+
+
+def test_a_set_in_the_cache_is_read_without_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = types.ModuleType("datasets.config")
+    config.HF_HUB_OFFLINE = False  # type: ignore[attr-defined]
+    seen: list[bool] = []
+
+    def load_dataset(*_: object, **__: object) -> list[dict[str, object]]:
+        seen.append(config.HF_HUB_OFFLINE)
+        return [{"text": "good", "label": 1}]
+
+    fake = types.ModuleType("datasets")
+    fake.load_dataset = load_dataset  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "datasets", fake)
+    monkeypatch.setitem(sys.modules, "datasets.config", config)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path))
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    (tmp_path / "stanfordnlp___imdb").mkdir()
+    for allowed in ("0", "1"):
+        monkeypatch.setenv("IT2NB_DOWNLOAD", allowed)
+        assert [each.label for each in snippets("imdb", "train")] == [2]
+    assert seen == [True, False]
+    assert config.HF_HUB_OFFLINE is False
 
 
 def test_the_hubs_sets_become_the_same_snippets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,4 +67,5 @@ def test_the_snippets_take_sides_and_both_sources_are_there() -> None:
 def test_it_says_what_the_paper_scale_needs() -> None:
     needs = HFSentiment("paper").requirements()
     assert needs.gpu_gib > 0
-    assert needs.hub == ("google-bert/bert-base-uncased", "stanfordnlp/imdb")
+    assert needs.hub == ("google-bert/bert-base-uncased",)
+    assert needs.data == ("stanfordnlp/imdb",)
