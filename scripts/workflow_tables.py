@@ -1,4 +1,4 @@
-"""Write the tables of docs/workflows.md from the recorded journals.
+"""Write the tables of docs/workflows.md from the recorded journals and measurements.
 
     python -m scripts.workflow_tables
 
@@ -18,7 +18,8 @@ import it2nb
 from it2nb.recorded import RecordedRun
 from it2nb.workflows.audit import asked, goal_of, outcomes, scores
 from it2nb.workflows.recorded import hashes, path_of
-from scripts.workflow_seeds import FILE, WHO
+from scripts import workflow_memory, workflow_seeds
+from scripts.workflow_seeds import EVALUATIONS, MAX_CUTS, PATIENCE, TOLERANCE, WHO
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "workflows.md"
 MARKED = re.compile(r"(<!-- tables -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -39,7 +40,8 @@ def tables() -> str:
             "### Rounds: untouched, then planned by the scripted agent\n",
             *_rounds({name: run for name, run in runs.items() if name not in live}),
             "",
-            *(_seeds(json.loads(FILE.read_text())) if FILE.exists() else ()),
+            *_seeds(json.loads(workflow_seeds.FILE.read_text())),
+            *_memory(json.loads(workflow_memory.FILE.read_text())),
         ]
     )
 
@@ -98,12 +100,18 @@ def _rounds(runs: dict[str, RecordedRun]) -> Iterator[str]:
 def _seeds(told: dict[str, Any]) -> Iterator[str]:
     yield "### Untouched, with a rule, with the scripted agent\n"
     yield (
-        "Mean of the goal at the end over the seeds, its range in brackets, and how many requests "
-        "were applied in all. Where none was, nobody saw a reason to ask, and the runs are equal "
-        "to the bit. Rule and agent steer one learning rate.\n"
+        f"Shortened runs at laptop sizes, each with {EVALUATIONS} evaluations, from "
+        "`python -m scripts.workflow_seeds`. Rule and agent halve one learning rate, at most "
+        f"{MAX_CUTS} times, when the last {PATIENCE} evaluations improved the goal by less than "
+        f"{TOLERANCE:.0%}, and wait for {PATIENCE} evaluations after each cut; the agent also cuts "
+        "to a third what got much worse. They are set in the same way for all workflows, and "
+        "nothing was tuned on what came out. In a cell: the mean of the goal at the end over the "
+        "seeds, its range, and how many requests were applied in all; where none was, the runs "
+        "are those of nobody, to the bit. Below: by how much a mean is better (+) or worse (-) "
+        "than nobody's, beside the range that the seeds alone make.\n"
     )
-    yield f"| workflow | steps | seeds | goal | {' | '.join(WHO)} |"
-    yield f"|---|---|---|---|{'---|' * len(WHO)}"
+    yield f"| workflow | steps | seeds | knob | goal | {' | '.join(WHO)} |"
+    yield f"|---|---|---|---|---|{'---|' * len(WHO)}"
     for name, each in told.items():
         cells = []
         for who in WHO:
@@ -111,8 +119,36 @@ def _seeds(told: dict[str, Any]) -> Iterator[str]:
             mean, applied = sum(last) / len(last), sum(run["applied"] for run in each["runs"][who])
             cells.append(f"{mean:.4f} ({min(last):.4f} to {max(last):.4f}), {applied} applied")
         yield (
-            f"| {name} | {each['steps']} | {len(each['seeds'])} "
+            f"| {name} | {each['steps']} | {len(each['seeds'])} | `{each['knob']}` "
             f"| `{each['metric']}` ({each['direction']}) | {' | '.join(cells)} |"
+        )
+    yield ""
+    yield f"| workflow | {' | '.join(WHO[1:])} | range of {WHO[0]}'s |"
+    yield f"|---|{'---|' * len(WHO)}"
+    for name, each in told.items():
+        last = {who: [run["last"] for run in each["runs"][who]] for who in WHO}
+        sign = -1 if each["direction"] == "min" else 1
+        means = {who: sum(values) / len(values) for who, values in last.items()}
+        gains = [f"{sign * (means[who] - means[WHO[0]]):+.4f}" for who in WHO[1:]]
+        yield f"| {name} | {' | '.join(gains)} | {max(last[WHO[0]]) - min(last[WHO[0]]):.4f} |"
+    yield ""
+
+
+def _memory(told: dict[str, Any]) -> Iterator[str]:
+    yield "### Main memory\n"
+    yield (
+        "The largest resident size of a process that does a shortened run at laptop sizes, one "
+        "with a session that keeps snapshots, from `python -m scripts.workflow_memory`. "
+        "Everything that takes memory is there after the first evaluation: the peak halfway is "
+        "beside the one at the end. A browser and a Jupyter server come on top.\n"
+    )
+    yield "| workflow | steps | GB halfway | GB at the end | said up front |"
+    yield "|---|---|---|---|---|"
+    for name, each in told.items():
+        flow = workflow_seeds.COMPARED[name][0](each["scale"])
+        yield (
+            f"| {name} | {each['steps']} | {each['half'] / 1e9:.2f} | {each['peak'] / 1e9:.2f} "
+            f"| {flow.requirements().memory_gib:g} GiB |"
         )
     yield ""
 
