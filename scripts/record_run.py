@@ -25,6 +25,7 @@ from typing import Any, Literal
 import nbformat
 from playwright.sync_api import Browser, expect, sync_playwright
 
+from it2nb.workflows.recorded import FOLDER
 from scripts import demo, workflow_runs, workflow_tables
 from tests.browser.harness import OpenNotebook, chromium
 from tests.browser.server import JupyterServer
@@ -164,7 +165,7 @@ def record(name: str, browser: Browser, scale: str, site: Path | None) -> None:
             outputs = run_all(server, browser, name)
             server.end_kernels()
         shutil.copy(path, home)
-        file = workflow_runs.FOLDER / "manifest.json"
+        file = FOLDER / "manifest.json"
         manifest = json.loads(file.read_text())
         workflow_runs.keep(home, scale, manifest)
         file.write_text(json.dumps(dict(sorted(manifest.items())), indent=1) + "\n")

@@ -126,11 +126,11 @@ def _seeds(told: dict[str, Any]) -> Iterator[str]:
     yield f"| workflow | {' | '.join(WHO[1:])} | range of {WHO[0]}'s |"
     yield f"|---|{'---|' * len(WHO)}"
     for name, each in told.items():
-        last = {who: [run["last"] for run in each["runs"][who]] for who in WHO}
+        ends = {who: [run["last"] for run in each["runs"][who]] for who in WHO}
         sign = -1 if each["direction"] == "min" else 1
-        means = {who: sum(values) / len(values) for who, values in last.items()}
+        means = {who: sum(values) / len(values) for who, values in ends.items()}
         gains = [f"{sign * (means[who] - means[WHO[0]]):+.4f}" for who in WHO[1:]]
-        yield f"| {name} | {' | '.join(gains)} | {max(last[WHO[0]]) - min(last[WHO[0]]):.4f} |"
+        yield f"| {name} | {' | '.join(gains)} | {max(ends[WHO[0]]) - min(ends[WHO[0]]):.4f} |"
     yield ""
 
 
