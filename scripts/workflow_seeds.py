@@ -1,6 +1,6 @@
 """Train workflows untouched, with a rule, and with the scripted agent, over some seeds.
 
-    python -m scripts.workflow_seeds                 # all of them, about an hour of one core
+    python -m scripts.workflow_seeds                 # all of them, about 40 minutes of one core
     python -m scripts.workflow_seeds layerwise --steps 150
 
 Writes the goal at the end of each run into docs/workflow_seeds.json as it comes;
@@ -31,18 +31,18 @@ from it2nb.workflows.muon import MuonGPT
 FILE = Path(__file__).resolve().parent.parent / "docs" / "workflow_seeds.json"
 #: A workflow, the knob that is steered, and the steps of a run.
 COMPARED: dict[str, tuple[type[Workflow], str, int]] = {
-    "hf": (HFSentiment, "lr", 72),
-    "mixing": (SentimentMixing, "lr", 72),
-    "countdown": (Countdown, "lr", 36),
-    "muon": (MuonGPT, "muon.lr", 300),
-    "layerwise": (LayerwiseGPT, "lr", 300),
+    "hf": (HFSentiment, "lr", 48),
+    "mixing": (SentimentMixing, "lr", 48),
+    "countdown": (Countdown, "lr", 24),
+    "muon": (MuonGPT, "muon.lr", 240),
+    "layerwise": (LayerwiseGPT, "lr", 240),
     "digits": (Digits, "lr", 780),
 }
 WHO = ("nobody", "rule", "scripted agent")
 #: Of a run, evenly spread.
 EVALUATIONS = 12
 #: Evaluations that have to bring something, and how much, else the rate is halved.
-PATIENCE, TOLERANCE = 2, 0.02
+PATIENCE, TOLERANCE = 1, 0.02
 MAX_CUTS = 3
 
 
