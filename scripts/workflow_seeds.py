@@ -29,21 +29,18 @@ from it2nb.workflows.mixing import SentimentMixing
 from it2nb.workflows.muon import MuonGPT
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "workflow_seeds.json"
-#: A workflow, the knob that is steered, and the steps of a run.
-COMPARED: dict[str, tuple[type[Workflow], str, int]] = {
-    "hf": (HFSentiment, "lr", 48),
-    "mixing": (SentimentMixing, "lr", 48),
-    "countdown": (Countdown, "lr", 24),
-    "muon": (MuonGPT, "muon.lr", 240),
-    "layerwise": (LayerwiseGPT, "lr", 240),
-    "digits": (Digits, "lr", 780),
+#: A workflow, the knob that is steered, the steps of a run, and evaluations of it, evenly spread.
+COMPARED: dict[str, tuple[type[Workflow], str, int, int]] = {
+    "hf": (HFSentiment, "lr", 72, 12),
+    "mixing": (SentimentMixing, "lr", 72, 12),
+    "countdown": (Countdown, "lr", 36, 12),
+    "muon": (MuonGPT, "muon.lr", 240, 24),
+    "layerwise": (LayerwiseGPT, "lr", 240, 24),
+    "digits": (Digits, "lr", 780, 12),
 }
 WHO = ("nobody", "rule", "scripted agent")
-#: Of a run, evenly spread.
-EVALUATIONS = 12
-#: Evaluations that have to bring something, and how much, else the rate is halved.
-PATIENCE, TOLERANCE = 1, 0.02
-MAX_CUTS = 3
+#: Evaluations that have to bring something, and how much, else the rate is halved; how often.
+PATIENCE, TOLERANCE, MAX_CUTS = 2, 0.02, 3
 
 
 def steered_by(who: str, session: it2nb.TrainingSession, flow: Workflow, knob: str) -> None:
@@ -79,8 +76,8 @@ def train(flow: Workflow, knob: str, who: str, seed: int) -> dict[str, Any]:
 
 def compare(name: str, steps: int, scale: Any, seeds: list[int]) -> dict[str, Any]:
     """Do all runs of one workflow, seed by seed."""
-    kind, knob, _ = COMPARED[name]
-    flow = kind(scale, steps=steps, evaluate_every=max(1, steps // EVALUATIONS))
+    kind, knob, _, evaluations = COMPARED[name]
+    flow = kind(scale, steps=steps, evaluate_every=max(1, steps // evaluations))
     found: dict[str, list[dict[str, Any]]] = {who: [] for who in WHO}
     for seed in seeds:
         for who in WHO:

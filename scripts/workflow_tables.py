@@ -19,7 +19,7 @@ from it2nb.recorded import RecordedRun
 from it2nb.workflows.audit import asked, goal_of, outcomes, scores
 from it2nb.workflows.recorded import hashes, path_of
 from scripts import workflow_memory, workflow_seeds
-from scripts.workflow_seeds import EVALUATIONS, MAX_CUTS, PATIENCE, TOLERANCE, WHO
+from scripts.workflow_seeds import MAX_CUTS, PATIENCE, TOLERANCE, WHO
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "workflows.md"
 MARKED = re.compile(r"(<!-- tables -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -100,18 +100,22 @@ def _rounds(runs: dict[str, RecordedRun]) -> Iterator[str]:
 def _seeds(told: dict[str, Any]) -> Iterator[str]:
     yield "### Untouched, with a rule, with the scripted agent\n"
     yield (
-        f"Shortened runs at laptop sizes, each with {EVALUATIONS} evaluations, from "
-        "`python -m scripts.workflow_seeds`. Rule and agent halve one learning rate, at most "
-        f"{MAX_CUTS} times, when the last {PATIENCE} evaluations improved the goal by less than "
-        f"{TOLERANCE:.0%}, and wait for {PATIENCE} evaluations after each cut; the agent also cuts "
-        "to a third what got much worse. They are set in the same way for all workflows, and "
-        "nothing was tuned on what came out. In a cell: the mean of the goal at the end over the "
-        "seeds, its range, and how many requests were applied in all; where none was, the runs "
-        "are those of nobody, to the bit. Below: by how much a mean is better (+) or worse (-) "
-        "than nobody's, beside the range that the seeds alone make.\n"
+        "Shortened runs at laptop sizes, from `python -m scripts.workflow_seeds`. Rule and agent "
+        f"halve one learning rate, at most {MAX_CUTS} times, when the last {PATIENCE} evaluations "
+        f"made the goal better by less than {TOLERANCE * 100:g} %, and wait for {PATIENCE} more "
+        "after each cut; the agent also cuts to a third what got much worse. They are set in the "
+        "same way for all workflows. The two language models evaluate twice as often as the "
+        "others: with 12 evaluations a run their loss fell by more than that to the end, and "
+        "nobody asked for anything. Nothing was tuned on whether it helps.\n"
     )
-    yield f"| workflow | steps | seeds | knob | goal | {' | '.join(WHO)} |"
-    yield f"|---|---|---|---|---|{'---|' * len(WHO)}"
+    yield (
+        "In a cell: the mean of the goal at the end over the seeds, its range, and how many "
+        "requests were applied in all; where none was, the runs are those of nobody, to the bit. "
+        "Below: by how much a mean is better (+) or worse (-) than nobody's, beside the range "
+        "that the seeds alone make.\n"
+    )
+    yield f"| workflow | steps | evaluations | seeds | knob | goal | {' | '.join(WHO)} |"
+    yield f"|---|---|---|---|---|---|{'---|' * len(WHO)}"
     for name, each in told.items():
         cells = []
         for who in WHO:
@@ -119,7 +123,8 @@ def _seeds(told: dict[str, Any]) -> Iterator[str]:
             mean, applied = sum(last) / len(last), sum(run["applied"] for run in each["runs"][who])
             cells.append(f"{mean:.4f} ({min(last):.4f} to {max(last):.4f}), {applied} applied")
         yield (
-            f"| {name} | {each['steps']} | {len(each['seeds'])} | `{each['knob']}` "
+            f"| {name} | {each['steps']} | {each['steps'] // each['evaluate_every']} "
+            f"| {len(each['seeds'])} | `{each['knob']}` "
             f"| `{each['metric']}` ({each['direction']}) | {' | '.join(cells)} |"
         )
     yield ""

@@ -11,7 +11,13 @@ from it2nb.core.control import StopTraining
 from it2nb.core.faults import guard
 from it2nb.core.knobs import Knob
 from it2nb.integrations.hf_library import TrainerCallback, TrainOutput
-from it2nb.integrations.steered_run import NamedSession, NewSession, SteeredRun, session_for
+from it2nb.integrations.steered_run import (
+    NamedSession,
+    NewSession,
+    SteeredRun,
+    most_norm,
+    session_for,
+)
 from it2nb.pytorch.datasets import steering_of as steering_of_data
 from it2nb.pytorch.optimizers import steering_of
 from it2nb.pytorch.sampling import SteeredSampler
@@ -233,8 +239,11 @@ def _max_grad_norm(args: Any) -> Knob:
     def write(value: float) -> None:
         args.max_grad_norm = value
 
+    def read() -> float:
+        return float(args.max_grad_norm or 0.0)
+
     return Knob(
-        "max_grad_norm", lambda: float(args.max_grad_norm or 0.0), write, min=0.0, max=1e6,
+        "max_grad_norm", read, write, min=0.0, max=most_norm(read()), scale="log",
         group="Trainer", description="norm at which gradients are clipped; 0 clips nothing",
     )  # fmt: skip
 

@@ -18,7 +18,13 @@ from it2nb.core.errors import It2nbError
 from it2nb.core.faults import guard
 from it2nb.core.knobs import Knob
 from it2nb.integrations.lightning_library import Callback
-from it2nb.integrations.steered_run import NamedSession, NewSession, SteeredRun, session_for
+from it2nb.integrations.steered_run import (
+    NamedSession,
+    NewSession,
+    SteeredRun,
+    most_norm,
+    session_for,
+)
 from it2nb.pytorch.datasets import steering_of as steering_of_data
 from it2nb.pytorch.sampling import SteeredSampler
 
@@ -241,9 +247,12 @@ def _gradient_clip_val(trainer: Any, module: Any) -> Knob:
             return None
         return "with manual optimization the module clips its gradients itself"
 
+    def read() -> float:
+        return float(trainer.gradient_clip_val or 0.0)
+
     return Knob(
-        "gradient_clip_val", lambda: float(trainer.gradient_clip_val or 0.0), write,
-        min=0.0, max=1e6, group="Trainer", aliases=["max_grad_norm"], unavailable=unavailable,
+        "gradient_clip_val", read, write, min=0.0, max=most_norm(read()), scale="log",
+        group="Trainer", aliases=["max_grad_norm"], unavailable=unavailable,
         description="bound to which gradients are clipped; 0 clips nothing",
     )  # fmt: skip
 

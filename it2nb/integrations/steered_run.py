@@ -254,3 +254,11 @@ def _number(value: Any) -> Any:
         except RuntimeError:
             return value  # no single number: recording it says so
     return value
+
+
+def most_norm(now: float) -> float:
+    """Return the upper bound of a knob that clips gradients: far from any norm that clips.
+
+    No farther than that, since the panel's slider ends there.
+    """
+    return max(1e3, 1e3 * now)

@@ -358,3 +358,13 @@ def test_what_is_no_trainer_is_refused_with_what_to_do() -> None:
     with pytest.raises(TypeError, match="has to be a TrainingSession"):
         make_interactive(Trainer, session=3)
     assert At({}).given == {}
+
+
+@pytest.mark.parametrize(("norm", "most"), [(1.0, 1e3), (0.0, 1e3), (1e9, 1e12)])
+def test_a_slider_of_the_clipped_norm_has_room_for_its_use(norm: float, most: float) -> None:
+    session = new_session()
+    seen: list[Any] = []
+    calls = {2: lambda: seen.append(session.knobs["max_grad_norm"].view())}
+    trainer_of(session, calls, args=arguments(max_grad_norm=norm)).train()
+    (view,) = seen
+    assert (view.value, view.min, view.max, view.scale) == (norm, 0.0, most, "log")
