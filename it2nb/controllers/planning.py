@@ -11,7 +11,7 @@ from it2nb.controllers.reading import fitting, loads
 from it2nb.controllers.tools import MAX_KNOBS, settable, value_schema, with_reason
 from it2nb.core.errors import AgentError, It2nbError
 from it2nb.core.knob_names import KnobViews
-from it2nb.core.rounds import Plan, RoundContext
+from it2nb.core.rounds import Plan, RoundContext, Scheduled
 from it2nb.core.wire import KnobView
 
 #: The tool by which a plan is made.
@@ -135,7 +135,18 @@ def plan_of(answer: Answer, knobs: Sequence[KnobView]) -> Plan:
         name: fitting(value, by_name[name]) if name in by_name else value
         for name, value in plan.settings.items()
     }
-    return Plan(settings, plan.reason, plan.schedule, plan.stop)
+    schedule = tuple(_fitted(each, by_name) for each in plan.schedule)
+    return Plan(settings, plan.reason, schedule, plan.stop)
+
+
+def _fitted(later: Scheduled, knobs: KnobViews) -> Scheduled:
+    """Read a value that was written as text here too."""
+    payload = later.action.payload
+    knob = knobs.get(str(payload.get("name")))
+    if later.action.type != "set_knob" or knob is None or "value" not in payload:
+        return later
+    fitted = {**payload, "value": fitting(payload["value"], knob)}
+    return Scheduled(later.step, later.action.model_copy(update={"payload": fitted}))
 
 
 def _request_told(action: Any) -> Any:

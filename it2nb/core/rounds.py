@@ -24,6 +24,8 @@ from it2nb.core.wire import Action, KnobView, strict
 IN_PROMPT = 10
 #: Requests that one plan may schedule.
 MAX_SCHEDULED = 100
+#: Knobs that one plan may set.
+MAX_SETTINGS = 1_000
 
 
 class PlanError(It2nbError):
@@ -95,12 +97,14 @@ class Plan:
         settings = plan.get("settings") or {}
         if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
             raise PlanError(f"settings={settings!r:.80} has to be a mapping of knobs to values")
+        if len(settings) > MAX_SETTINGS:
+            raise PlanError(f"{len(settings)} knobs are set; at most {MAX_SETTINGS}")
         reason = plan.get("reason", plan.get("text", ""))
         return cls(
             settings=dict(settings),
             reason=str(reason or "")[:4000],
             schedule=tuple(_scheduled(plan.get("schedule") or ())),
-            stop=bool(plan.get("stop", False)),
+            stop=_truth("stop", plan.get("stop")),
         )
 
     def describe(self) -> dict[str, Any]:
@@ -111,6 +115,15 @@ class Plan:
             "schedule": [each.describe() for each in self.schedule],
             "stop": self.stop,
         }
+
+
+def _truth(name: str, value: Any) -> bool:
+    """Read a truth value, also as text: bool("false") would be true, and end the rounds."""
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    if isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower() == "true"
+    raise PlanError(f"{name}={value!r:.60} has to be true or false")
 
 
 def _scheduled(schedule: Any) -> Iterator[Scheduled]:

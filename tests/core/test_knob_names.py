@@ -135,8 +135,11 @@ def test_a_model_may_use_any_name(session: Session) -> None:
     box = Toolbox([spec.schema() for spec in session.actions.values()], views)
     call = ToolCall("set_knob", {"name": "learning_rate", "value": "0.3"})
     assert wishes("", [call], box)[0].payload["value"] == 0.3
-    planned = ToolCall(PLAN_TOOL, {"settings": {"learning_rate": "0.3"}})
-    assert plan_of(Answer("", [planned], None, 0.0, 1), views).settings == {"learning_rate": 0.3}
+    later = [{"step": 3, "set": {"learning_rate": "1e-2"}}]
+    told = {"settings": {"learning_rate": "0.3"}, "schedule": later}
+    plan = plan_of(Answer("", [ToolCall(PLAN_TOOL, told)], None, 0.0, 1), views)
+    assert plan.settings == {"learning_rate": 0.3}
+    assert plan.schedule[0].action.payload == {"name": "learning_rate", "value": 0.01}
 
 
 def train(session: Any, ctx: Any = None) -> None:

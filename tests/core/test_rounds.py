@@ -218,6 +218,12 @@ def test_a_planner_may_end_the_rounds() -> None:
     assert len(records) == 2
 
 
+@pytest.mark.parametrize("said", [False, "false", "False ", None])
+def test_rounds_go_on_where_a_plan_says_so(said: Any) -> None:
+    _, _, _, records = rounds({"settings": {"lr": 0.2}, "stop": said}, count=2)
+    assert len(records) == 2 and Plan.parse({"stop": "TRUE"}) == Plan(stop=True)
+
+
 def test_records_hold_value_improvement_and_reflection() -> None:
     session, _, planner, records = rounds({"lr": 0.3}, {"lr": 0.9})
     assert [each["value"] for each in records] == pytest.approx([0.45, 0.25, 0.85])
@@ -429,6 +435,10 @@ class TestPlan:
             {"schedule": [{"step": -1, "type": "stop"}]},
             {"schedule": [{"step": 1, "type": "x" * 300}]},
             {"schedule": [{"step": 1, "type": "stop"}] * 101},
+            {"stop": "no"},
+            {"stop": 1},
+            {"stop": [False]},
+            {"settings": {f"knob {number}": 1 for number in range(1001)}},
         ],
     )
     def test_nonsense_is_a_plan_error(self, plan: Any) -> None:
