@@ -128,6 +128,11 @@ class Panel:
             display(bundle, raw=True)
             self._replace_older()
         self._static.show()
+        if self._bridge is None and not self._closed:
+            # Nobody else brings the picture up to date; a run elsewhere has no such call.
+            when_ended = getattr(self.session, "when_ended", None)
+            if when_ended is not None:
+                when_ended(self._static.settle)
 
     def _replace_older(self) -> None:
         """Close the panel that stood under this cell before, if its run is over."""

@@ -13,6 +13,7 @@ from it2nb.core.goals import Goal
 from it2nb.core.round_runner import run_rounds
 from it2nb.core.session import Session
 from it2nb.core.wire import Action
+from it2nb.notebook.panel import Panel
 from it2nb.notebook.picture import SCALE, WIDTH, draw
 from it2nb.notebook.static_view import StaticView, settle, summary
 from it2nb.panel.rows import mark_of
@@ -168,3 +169,20 @@ def test_earlier_rounds_are_not_shown_as_the_one_under_way() -> None:
     (marked, own), (valued, empty) = told
     assert marked == own, "the marks of the first round stand in the second one"
     assert valued == empty, "the first round's value stands as the second one's"
+
+
+def test_where_there_is_no_live_panel_the_picture_is_of_the_end_too(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(panel: Panel) -> None:
+        raise FileNotFoundError("loader.js")
+
+    monkeypatch.setattr(Panel, "_open", cannot)
+    shown = Shown(monkeypatch)
+    panel = Panel(session)
+    panel._ipython_display_()
+    assert "loader.js" in str(panel.problem)
+    assert "running" in shown.first[0]["text/plain"] and shown.updates == []
+    session.end()
+    (update,) = shown.updates
+    assert "digits: finished, step 300" in update["text/plain"]
