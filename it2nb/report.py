@@ -14,7 +14,7 @@ import orjson
 from it2nb._version import __version__
 from it2nb.core.faults import guard
 from it2nb.core.recording import RESTORES, Recording
-from it2nb.core.wire import restore, strict
+from it2nb.core.strict import restore, strict
 
 if TYPE_CHECKING:
     from it2nb.core.history import History

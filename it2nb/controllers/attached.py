@@ -15,7 +15,7 @@ from it2nb.core.depth import MAX_DEPTH, too_deep
 from it2nb.core.faults import Fault, guard
 from it2nb.core.redaction import redacted
 from it2nb.core.rounds import Plan, RoundContext
-from it2nb.core.wire import strict
+from it2nb.core.strict import strict
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session

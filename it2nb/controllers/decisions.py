@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from it2nb.controllers.prompts import cut
-from it2nb.core.wire import Action, ActionResult, strict
+from it2nb.core.strict import strict
+from it2nb.core.wire import Action, ActionResult
 
 #: Decisions that are kept.
 KEPT = 8

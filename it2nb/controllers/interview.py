@@ -12,7 +12,7 @@ from it2nb.controllers.provider import Answer, Provider, Tool
 from it2nb.controllers.spending import Purse, Use, tokens_of
 from it2nb.controllers.thinking import MAX_ERRORS
 from it2nb.core.errors import AgentError
-from it2nb.core.wire import strict
+from it2nb.core.strict import strict
 
 if TYPE_CHECKING:
     from it2nb.controllers.attached import Attached

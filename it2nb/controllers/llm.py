@@ -22,7 +22,8 @@ from it2nb.controllers.spending import Prices, Purse
 from it2nb.controllers.thinking import MAX_REQUESTS
 from it2nb.controllers.tools import Toolbox
 from it2nb.core.errors import AgentError, It2nbError
-from it2nb.core.wire import Action, ActionResult, strict
+from it2nb.core.strict import strict
+from it2nb.core.wire import Action, ActionResult
 
 if TYPE_CHECKING:
     from it2nb.controllers.attached import Attached

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 from it2nb.core.faults import guard
 from it2nb.core.knob_names import KnobValues
 from it2nb.core.lineage import lineage
-from it2nb.core.wire import ActionResult, ActionSchema, KnobView, strict
+from it2nb.core.strict import strict
+from it2nb.core.wire import ActionResult, ActionSchema, KnobView
 
 if TYPE_CHECKING:
     from it2nb.core.goals import Goal

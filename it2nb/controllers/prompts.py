@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from it2nb.core.goals import Goal
-from it2nb.core.wire import ActionResult, KnobView, strict
+from it2nb.core.strict import strict
+from it2nb.core.wire import ActionResult, KnobView
 
 if TYPE_CHECKING:
     from it2nb.controllers.observation import Observation

@@ -29,7 +29,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from it2nb.core.wire import kind_of, restore, strict
+from it2nb.core.strict import kind_of, restore, strict
 
 #: What the first line has as `prev`.
 GENESIS = b"0" * 64

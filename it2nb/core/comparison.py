@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from it2nb.core.recording import Place, Recorded, Recording
+from it2nb.core.strict import strict
 from it2nb.core.surroundings import describe
-from it2nb.core.wire import Event, strict
+from it2nb.core.wire import Event
 
 if TYPE_CHECKING:
     from it2nb.core.metrics import MetricStore

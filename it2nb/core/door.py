@@ -17,7 +17,8 @@ from it2nb.core.policy import CONTROLLERS
 from it2nb.core.queue import ActionHandle, RequestQueue
 from it2nb.core.redaction import redacted
 from it2nb.core.serving import KNOB_ACTIONS, describe_knob, settle
-from it2nb.core.wire import SOURCES, Action, ActionResult, new_id, plain, strict
+from it2nb.core.strict import plain, strict
+from it2nb.core.wire import SOURCES, Action, ActionResult, new_id
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session

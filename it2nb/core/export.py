@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from it2nb.core.errors import require
-from it2nb.core.wire import restore, strict
+from it2nb.core.strict import restore, strict
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from it2nb.core.control import ENDED
 from it2nb.core.faults import guard
-from it2nb.core.wire import Latest, State, kind_of
+from it2nb.core.strict import kind_of
+from it2nb.core.wire import Latest, State
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session

@@ -12,7 +12,8 @@ from it2nb.core.comparison import Verdict, compare
 from it2nb.core.errors import It2nbError
 from it2nb.core.opened import open as open_journal
 from it2nb.core.recording import Place, Recorded, Recording, keeps
-from it2nb.core.wire import Action, strict
+from it2nb.core.strict import strict
+from it2nb.core.wire import Action
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,8 @@ from it2nb.core.errors import It2nbError, Rejected, SessionEnded, near
 from it2nb.core.faults import guard
 from it2nb.core.goal_value import Score, value_of
 from it2nb.core.rounds import Memory, Plan, RoundContext, is_number
-from it2nb.core.wire import EFFECTIVE, Action, KnobView, new_id, strict
+from it2nb.core.strict import strict
+from it2nb.core.wire import EFFECTIVE, Action, KnobView, new_id
 
 if TYPE_CHECKING:
     from it2nb.core.queue import ActionHandle

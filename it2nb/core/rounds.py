@@ -18,7 +18,8 @@ import orjson
 from it2nb.core.depth import MAX_DEPTH, too_deep
 from it2nb.core.errors import It2nbError
 from it2nb.core.goals import Goal
-from it2nb.core.wire import Action, KnobView, strict
+from it2nb.core.strict import strict
+from it2nb.core.wire import Action, KnobView
 
 #: Records that a prompt holds.
 IN_PROMPT = 10

@@ -13,7 +13,8 @@ from it2nb.core.faults import guard
 from it2nb.core.knobs import Outcome, shown
 from it2nb.core.queue import ActionHandle
 from it2nb.core.relative import absolute
-from it2nb.core.wire import EFFECTIVE, ActionResult, Status, plain
+from it2nb.core.strict import plain
+from it2nb.core.wire import EFFECTIVE, ActionResult, Status
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from it2nb.core.faults import guard
-from it2nb.core.wire import TERMINAL, strict
+from it2nb.core.strict import strict
+from it2nb.core.wire import TERMINAL
 from it2nb.core.wire_panel import AgentDecision, AgentRequest, AgentView
 
 #: Controllers, decisions of each, and requests of each decision that are sent.

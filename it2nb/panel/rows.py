@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from it2nb.core.wire import EFFECTIVE, ActionResult, Event, State, strict
+from it2nb.core.strict import strict
+from it2nb.core.wire import EFFECTIVE, ActionResult, Event, State
 from it2nb.core.wire_panel import Mark, Row
 from it2nb.panel.agents import call_text
 

@@ -18,7 +18,8 @@ from it2nb.core.actions import ActionSpec, Deferred, Owed
 from it2nb.core.faults import guard
 from it2nb.core.queue import ActionHandle
 from it2nb.core.serving import Attempt, attempt
-from it2nb.core.wire import EFFECTIVE, plain
+from it2nb.core.strict import plain
+from it2nb.core.wire import EFFECTIVE
 from it2nb.pytorch import checkpoints, rewind, rng
 from it2nb.pytorch.knob_state import KnobValues, read_knobs, write_knobs
 

@@ -9,7 +9,8 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from it2nb.core.wire import VERSION, strict
+from it2nb.core.strict import strict
+from it2nb.core.wire import VERSION
 
 JSON_TYPE = "application/json"
 #: On everything that the server sends.

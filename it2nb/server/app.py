@@ -17,7 +17,8 @@ from starlette.websockets import WebSocket
 from it2nb._version import __version__
 from it2nb.core.actions import explain
 from it2nb.core.queue import ActionHandle
-from it2nb.core.wire import VERSION, Action, State, strict
+from it2nb.core.strict import strict
+from it2nb.core.wire import VERSION, Action, State
 from it2nb.server import legacy, page
 from it2nb.server.answers import JSON_TYPE, Refusal, answer
 from it2nb.server.serving import Serving

@@ -16,7 +16,8 @@ from urllib.parse import parse_qs, quote, urlsplit, urlunsplit
 import orjson
 
 from it2nb.core.errors import Refused, ServerError, Unreachable
-from it2nb.core.wire import Action, ActionResult, restore, strict
+from it2nb.core.strict import restore, strict
+from it2nb.core.wire import Action, ActionResult
 
 #: Where a client finds a token that was not given.
 TOKEN_VARIABLE = "IT2NB_TOKEN"

@@ -10,7 +10,8 @@ import orjson
 
 from it2nb.core.chain import pack_rows
 from it2nb.core.errors import ServerError
-from it2nb.core.wire import Event, restore
+from it2nb.core.strict import restore
+from it2nb.core.wire import Event
 
 
 class Cursor:

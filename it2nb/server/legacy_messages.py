@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import orjson
 from starlette.websockets import WebSocket
 
-from it2nb.core.wire import new_id, strict
+from it2nb.core.strict import strict
+from it2nb.core.wire import new_id
 from it2nb.server import legacy_views
 from it2nb.server.legacy_commands import COMMANDS
 from it2nb.server.serving import Serving

@@ -13,7 +13,8 @@ from it2nb.core.door import shape
 from it2nb.core.errors import Refused, ServerError, Unreachable
 from it2nb.core.faults import Fault, guard
 from it2nb.core.metrics import MetricStore
-from it2nb.core.wire import Action, ActionResult, Branch, State, restore
+from it2nb.core.strict import restore
+from it2nb.core.wire import Action, ActionResult, Branch, State
 from it2nb.server import calls
 from it2nb.server.client import Client
 from it2nb.server.cursor import Cursor

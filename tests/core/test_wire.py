@@ -13,9 +13,8 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from it2nb.core.wire import Action, strict
-
-from it2nb.core.wire import restore  # isort: skip
+from it2nb.core.strict import restore, strict
+from it2nb.core.wire import Action
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(),
