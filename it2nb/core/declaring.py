@@ -12,7 +12,8 @@ from it2nb.core.bound import Bound
 from it2nb.core.errors import KnobRangeError
 from it2nb.core.expected import Expected
 from it2nb.core.guards import Condition, Guard, watched
-from it2nb.core.knobs import Knob, KnobRegistry
+from it2nb.core.knob_registry import KnobRegistry
+from it2nb.core.knobs import Knob
 from it2nb.core.queue import ActionHandle
 from it2nb.core.telling import Telling
 from it2nb.core.turns import Turns

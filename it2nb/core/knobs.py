@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
-from it2nb.core.errors import KnobError, KnobRangeError, Rejected, UnknownKnob, near
+from it2nb.core.errors import KnobError, KnobRangeError, Rejected
 from it2nb.core.faults import Fault, guard
-from it2nb.core.knob_names import own_name
+from it2nb.core.values import close, equal, number, plain_value, shown
 from it2nb.core.wire import ActionResult, DType, KnobView, LastRequest, Member, Scale, Status
 
 _DTYPES: dict[Any, DType] = {float: "float", int: "int", bool: "bool", str: "str"}
-#: Names whose meaning is remembered.
-MAX_MEANT = 4_000
 #: Longest text that a `str` knob takes, characters.
 MAX_TEXT = 4_000
 
@@ -255,13 +253,13 @@ class Knob:
             return Coerced(value)
         if self.dtype == "choice":
             return Coerced(self._choose(value))
-        return self._bound(_number(value, self.dtype))
+        return self._bound(number(value, self.dtype))
 
     def _choose(self, value: Any) -> Any:
         assert self.choices is not None
         for choice in self.choices:
             # True == 1 and 1 == 1.0 in Python; a bool is no number here.
-            if isinstance(choice, bool) is isinstance(value, bool) and _equal(choice, value):
+            if isinstance(choice, bool) is isinstance(value, bool) and equal(choice, value):
                 return choice
         listed = ", ".join(map(repr, self.choices[:20]))
         raise Rejected(f"{shown(value)} is none of {listed}")
@@ -315,10 +313,10 @@ class Knob:
         )
 
     def _judge(self, coerced: Coerced, before: Any, after: Any) -> Outcome:
-        if _close(after, coerced.value):
+        if close(after, coerced.value):
             status: Status = "clamped" if coerced.clamped else "applied"
             reason = coerced.reason
-            if reason is None and self.modes and _equal(before, coerced.value):
+            if reason is None and self.modes and equal(before, coerced.value):
                 # What a scheduler does next still happens: say that nothing was asked of it.
                 reason = "it read that already; nothing was changed"
             if self.effect is not None:
@@ -326,7 +324,7 @@ class Knob:
                     told = self.effect()
                     reason = "; ".join(each for each in (reason, told) if each) or None
             return Outcome(status, before, after, reason)
-        if _equal(after, before):
+        if equal(after, before):
             return Outcome(
                 "failed", before, after, f"the setter ran, but {self.name} still reads {after!r}"
             )
@@ -353,7 +351,7 @@ class Knob:
         now: Any = None
         with guard(f"restore of {self.name}") as second:
             now = self.value
-            if not _equal(now, before):
+            if not equal(now, before):
                 self.set(before)
                 now = self.value
             if mode is not None and self.set_mode is not None:
@@ -362,7 +360,7 @@ class Knob:
             now = self.value
         if second:
             reason = f"the setter raised {fault.error}; putting it back failed: {second.error}"
-        elif _equal(now, before):
+        elif equal(now, before):
             reason = f"the setter raised {fault.error}; {self.name} is {before!r} as before"
         else:
             reason = f"the setter raised {fault.error}; it now reads {now!r}, not {before!r}"
@@ -415,92 +413,6 @@ def _plain_bound(bound: numbers.Real) -> float | int:
     return int(bound) if isinstance(bound, numbers.Integral) else float(bound)
 
 
-class KnobRegistry(Mapping[str, Knob]):
-    """The knobs of a session by name, in the order in which they were registered.
-
-    Reading is safe on any thread. Registering while training runs is too; a request that was
-    asked before meets the knob that is there when it is served.
-    """
-
-    def __init__(self) -> None:
-        self._knobs: dict[str, Knob] = {}
-        self._aliases: dict[str, str] = {}
-        #: What names were found to mean; begun anew whenever the knobs change.
-        self._meant: dict[str, str] = {}
-
-    def register(self, knob: Knob, *, replace: bool = False) -> Knob:
-        """Add a knob.
-
-        Raises
-        ------
-        KnobError
-            If the name is taken and `replace` is false.
-        """
-        if not replace and knob.name in self._knobs:
-            raise KnobError(
-                f"there is a knob {knob.name!r} already; pick another name, "
-                f"or pass replace=True to put this one in its place"
-            )
-        # New dicts, so that a reader on another thread never meets one that changes under it.
-        self._knobs = {**self._knobs, knob.name: knob}
-        self._aliases = {**self._aliases, **dict.fromkeys(knob.aliases, knob.name)}
-        self._meant = {}
-        return knob
-
-    def kept(self) -> tuple[dict[str, Knob], dict[str, str]]:
-        """Return what there is, for `put_back`. Any thread."""
-        return self._knobs, self._aliases
-
-    def put_back(self, kept: tuple[dict[str, Knob], dict[str, str]]) -> None:
-        """Have what there was. Any thread."""
-        self._knobs, self._aliases = kept
-        self._meant = {}
-
-    def unregister(self, name: str) -> None:
-        """Take a knob away; an unknown name is left alone."""
-        self._knobs = {key: knob for key, knob in self._knobs.items() if key != name}
-        self._meant = {}
-
-    def find(self, name: str) -> Knob | None:
-        """Return the knob of this name or alias; None when there is none. Any thread."""
-        knobs = self._knobs
-        knob = knobs.get(name)
-        if knob is None:
-            knob = knobs.get(own_name(name, knobs, self._aliases) or "")
-        return knob
-
-    def __getitem__(self, name: str) -> Knob:
-        knob = self.find(name)
-        if knob is None:
-            raise UnknownKnob(f"no knob is named {shown(name)}{near(str(name), self._knobs)}")
-        return knob
-
-    def __contains__(self, name: object) -> bool:
-        knobs = self._knobs
-        return own_name(name, knobs, self._aliases) is not None
-
-    def own_name(self, name: str) -> str:
-        """Return the name of the knob that is meant, or `name` itself where none is. Any thread."""
-        # Taken before the knobs are: what is found with older ones is stored where nobody looks.
-        meant = self._meant
-        found = meant.get(name)
-        if found is None:
-            found = own_name(name, self._knobs, self._aliases) or name
-            if len(meant) < MAX_MEANT:
-                meant[name] = found
-        return found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._knobs)
-
-    def __len__(self) -> int:
-        return len(self._knobs)
-
-    def views(self) -> list[KnobView]:
-        """Describe all knobs. Any thread."""
-        return [knob.view() for knob in self._knobs.values()]
-
-
 def _last(result: ActionResult) -> LastRequest:
     return LastRequest(
         id=result.id,
@@ -511,65 +423,3 @@ def _last(result: ActionResult) -> LastRequest:
         reason=result.reason,
         source=result.source,
     )
-
-
-def shown(value: Any) -> str:
-    """Write a value into a message: its repr, at most 60 characters."""
-    text = "<unprintable>"
-    with guard("repr of a value"):
-        text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def plain_value(value: Any, dtype: DType) -> Any:
-    """Turn what a getter returned (a tensor, a numpy scalar) into the plain type of the knob."""
-    if value is None or dtype == "choice":
-        return value
-    if dtype == "float":
-        return float(value)
-    if dtype == "int":
-        return int(value)
-    if dtype == "bool":
-        return bool(value)
-    return str(value)
-
-
-def _number(value: Any, dtype: DType) -> float | int:
-    if type(value) is float and dtype == "float" and value - value == 0.0:
-        return value
-    if isinstance(value, bool) or type(value).__name__ == "bool_":
-        raise Rejected(f"{value!r} is not a number")
-    real: Any = value  # numbers.Real is an ABC that type checkers can't relate to float
-    if not isinstance(value, numbers.Real):
-        raise Rejected(f"{shown(value)} is not a number")
-    try:
-        number = float(real)
-    except (OverflowError, ValueError) as err:
-        raise Rejected(f"{shown(value)} is too large a number") from err
-    if math.isnan(number):
-        raise Rejected("nan is not a number")
-    if math.isinf(number):
-        raise Rejected(f"{number!r} is not finite")
-    if dtype == "float":
-        return number
-    if number != math.floor(number):
-        raise Rejected(f"{value!r} is not a whole number")
-    return int(real)  # not int(number): a large int keeps all its digits
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if type(one) is float and type(other) is float:
-        return one == other or (one != one and other != other)
-    equal = False
-    with guard("comparison of two values"):
-        equal = bool(one == other) or bool(one != one and other != other)
-    return equal
-
-
-def _close(one: Any, other: Any) -> bool:
-    """Equal, or as equal as a float32 tensor can hold it."""
-    if _equal(one, other):
-        return True
-    if isinstance(one, float) and isinstance(other, (int, float)):
-        return math.isclose(one, other, rel_tol=1e-6)
-    return False

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from it2nb.core.budget import Budget, Spending
 from it2nb.core.errors import It2nbError, KnobError, Rejected
 from it2nb.core.knob_names import usual, without_owner
-from it2nb.core.knobs import shown
 from it2nb.core.rounds import is_number
+from it2nb.core.values import shown
 from it2nb.core.wire import SOURCES, KnobView
 
 if TYPE_CHECKING:
     from it2nb.core.actions import ActionSpec
-    from it2nb.core.knobs import KnobRegistry
+    from it2nb.core.knob_registry import KnobRegistry
     from it2nb.core.queue import ActionHandle
     from it2nb.core.session import Session
     from it2nb.core.wire import ActionResult

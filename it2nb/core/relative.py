@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from it2nb.core.errors import KnobError, Rejected
-from it2nb.core.knobs import shown
 from it2nb.core.rounds import is_number
+from it2nb.core.values import shown
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session

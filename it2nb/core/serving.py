@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from it2nb.core.actions import ActionSpec, Deferred, Owed
 from it2nb.core.errors import Rejected, UnknownAction
 from it2nb.core.faults import guard
-from it2nb.core.knobs import Outcome, shown
+from it2nb.core.knobs import Outcome
 from it2nb.core.queue import ActionHandle
 from it2nb.core.relative import absolute
 from it2nb.core.strict import plain
+from it2nb.core.values import shown
 from it2nb.core.wire import EFFECTIVE, ActionResult, Status
 
 if TYPE_CHECKING:

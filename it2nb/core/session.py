@@ -26,7 +26,7 @@ from it2nb.core.faults import Fault, frameless, guard
 from it2nb.core.gate import Gate
 from it2nb.core.goals import Goal
 from it2nb.core.journal import Journal
-from it2nb.core.knobs import KnobRegistry
+from it2nb.core.knob_registry import KnobRegistry
 from it2nb.core.metrics import MetricStore
 from it2nb.core.overview import Pace
 from it2nb.core.policy import Policy

@@ -19,8 +19,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from it2nb.core.errors import KnobError, KnobRangeError, Rejected
-from it2nb.core.knobs import Knob, plain_value
+from it2nb.core.knobs import Knob
 from it2nb.core.lifetime import runs
+from it2nb.core.values import plain_value
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session

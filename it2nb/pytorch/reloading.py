@@ -10,7 +10,8 @@ from torch.utils.data import Dataset, IterableDataset
 
 from it2nb.core.errors import KnobError, Rejected
 from it2nb.core.faults import guard
-from it2nb.core.knobs import Coerced, Knob, shown
+from it2nb.core.knobs import Coerced, Knob
+from it2nb.core.values import shown
 from it2nb.pytorch import rng
 from it2nb.pytorch.pipeline import Pipeline
 

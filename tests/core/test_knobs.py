@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from it2nb.core.errors import KnobError, KnobRangeError, Rejected, UnknownKnob
-from it2nb.core.knobs import Coerced, Knob, KnobRegistry
+from it2nb.core.knob_registry import KnobRegistry
+from it2nb.core.knobs import Coerced, Knob
 from it2nb.core.session import Session
 
 
