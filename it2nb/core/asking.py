@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from it2nb.core.control import RunStatus
-from it2nb.core.policy import Preview
-from it2nb.core.preview import foresee
+from it2nb.core.preview import Preview, foresee
 from it2nb.core.standing import Standing
 from it2nb.core.wire import Action, ActionResult
 

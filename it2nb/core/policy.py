@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from it2nb.core.budget import Budget, Spending
-from it2nb.core.errors import It2nbError, KnobError, Rejected
+from it2nb.core.errors import It2nbError, Rejected
 from it2nb.core.knob_names import usual, without_owner
+from it2nb.core.restriction import Rule, asked_of, knobs_of, overlap
 from it2nb.core.rounds import is_number
 from it2nb.core.values import shown
 from it2nb.core.wire import SOURCES, KnobView
@@ -41,58 +42,6 @@ class Verdict:
 
 
 ALLOW = Verdict("allow")
-
-
-@dataclass(slots=True)
-class Rule:
-    """What holds for one knob or action."""
-
-    locked_for: frozenset[str] = frozenset()
-    lock_reason: str = ""
-    locked_until: int | None = None
-    hidden: bool = False
-    confirm: bool = False
-    approval_for: frozenset[str] = frozenset()
-    max_change: float | None = None
-    cooldown: int | None = None
-    limits_for: frozenset[str] = frozenset(SOURCES)
-
-    def sentences(self) -> list[str]:
-        """What is set, to be read after the name that it is set for."""
-        said = []
-        if self.locked_for:
-            who = "" if self.locked_for == set(SOURCES) else f" for {_listed(self.locked_for)}"
-            until = f" until step {self.locked_until}" if self.locked_until is not None else ""
-            why = f" ({self.lock_reason})" if self.lock_reason else ""
-            said.append(f"is locked{who}{until}{why}")
-        if self.hidden:
-            said.append("is hidden: only Python may use it")
-        if self.confirm:
-            said.append("is asked about before it is sent")
-        if self.approval_for:
-            said.append(f"needs a person's approval when {_listed(self.approval_for)} asks")
-        if self.max_change is not None:
-            said.append(f"may change by a factor of {self.max_change:g} at most")
-        if self.cooldown is not None:
-            said.append(f"may change once in {self.cooldown} steps")
-        return said
-
-    def describe(self) -> dict[str, Any]:
-        """What is set, as JSON."""
-        said: dict[str, Any] = {}
-        if self.locked_for:
-            said["locked_for"] = sorted(self.locked_for)
-            said["lock_reason"] = self.lock_reason
-            said["locked_until"] = self.locked_until
-        for name in ("hidden", "confirm"):
-            if getattr(self, name):
-                said[name] = True
-        if self.approval_for:
-            said["approval_for"] = sorted(self.approval_for)
-        for name in ("max_change", "cooldown"):
-            if getattr(self, name) is not None:
-                said[name] = getattr(self, name)
-        return said
 
 
 class Policy:
@@ -304,7 +253,7 @@ class Policy:
     ) -> Verdict:
         if not (self._rules or self._forbidden.get(source) or source in self._budgets):
             return ALLOW  # most sessions have no rule at all
-        knobs = _knobs_of(spec, payload, session)
+        knobs = knobs_of(spec, payload, session)
         names = [spec.name, *knobs]
         reason = self._why_not(source, names, session)
         if reason is None:
@@ -339,7 +288,7 @@ class Policy:
     def _over_limit(
         self, source: str, spec: ActionSpec, payload: Mapping[str, Any], session: Session
     ) -> str | None:
-        for name, value in _asked(spec, payload).items():
+        for name, value in asked_of(spec, payload).items():
             if name not in session.knobs:
                 continue
             knob = session.knobs[name]
@@ -391,7 +340,7 @@ class Policy:
             changed = [each["name"] for each in result.data]
         spec = session.actions.get(result.type)
         if spec is not None and spec.knobs is not None:
-            changed = _knobs_of(spec, handle.action.payload, session)
+            changed = knobs_of(spec, handle.action.payload, session)
         for spent in spendings:
             spent.changes += bool(changed)
         for name in changed:
@@ -476,46 +425,12 @@ class Policy:
         return said
 
 
-def _listed(sources: Iterable[str]) -> str:
-    return ", ".join(sorted(sources))
-
-
-def overlap(one: str, other: str) -> bool:
-    """Whether two names concern the same setting: ``lr`` covers ``lr[0]``, and is touched by it."""
-    return one == other or one.startswith(f"{other}[") or other.startswith(f"{one}[")
-
-
 def _check_sources(sources: Iterable[str]) -> frozenset[str]:
     given = frozenset([sources] if isinstance(sources, str) else sources)
     unknown = given - set(SOURCES)
     if unknown:
         raise It2nbError(f"{sorted(unknown)} are no sources; known: {', '.join(SOURCES)}")
     return given
-
-
-def _asked(spec: ActionSpec, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """The knobs and values that a request asks for."""
-    if spec.knobs is not None:
-        return spec.knobs(payload)
-    action = spec.name
-    if action == "set_knob" and isinstance(payload.get("name"), str):
-        return {payload["name"]: payload.get("value")}
-    if action == "batch" and isinstance(payload.get("set"), dict):
-        return {str(name): value for name, value in payload["set"].items()}
-    return {}
-
-
-def _knobs_of(spec: ActionSpec, payload: Mapping[str, Any], session: Session) -> list[str]:
-    asked = list(_asked(spec, payload))
-    if spec.name == "set_mode":
-        asked = [str(payload.get("name"))]
-    names = []
-    for name in asked:
-        try:
-            names.append(session.knobs[name].name)
-        except KnobError:
-            names.append(name)
-    return names
 
 
 def _too_far(knob: Any, value: Any, factor: float) -> str | None:
@@ -530,25 +445,3 @@ def _too_far(knob: Any, value: Any, factor: float) -> str | None:
     if 1 / factor <= ratio <= factor * (1 + 1e-12) and (new > 0) is (old > 0):
         return None
     return f"{knob.name} may change by a factor of {factor:g} at most: {old!r} to {new!r} is more"
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """What a request would do, were it served now.
-
-    Attributes
-    ----------
-    verdict : {"allow", "reject", "wait"}
-    status : str
-        The status to expect; ``"applied"`` is no promise, since a setter may still fail.
-    value : any
-        The coerced value, for requests that set a knob.
-    reason : str or None
-    """
-
-    verdict: Literal["allow", "reject", "wait"]
-    status: str
-    value: Any = None
-    before: Any = None
-    reason: str | None = None
-    name: str | None = field(default=None)

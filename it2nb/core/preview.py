@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 from it2nb.core.door import shape
 from it2nb.core.errors import KnobError, Rejected, UnknownAction
 from it2nb.core.faults import guard
-from it2nb.core.policy import Preview
 from it2nb.core.queue import ActionHandle
 from it2nb.core.relative import absolute
 from it2nb.core.serving import too_late
@@ -16,6 +16,28 @@ from it2nb.core.serving import too_late
 if TYPE_CHECKING:
     from it2nb.core.session import Session
     from it2nb.core.wire import Action
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a request would do, were it served now.
+
+    Attributes
+    ----------
+    verdict : {"allow", "reject", "wait"}
+    status : str
+        The status to expect; ``"applied"`` is no promise, since a setter may still fail.
+    value : any
+        The coerced value, for requests that set a knob.
+    reason : str or None
+    """
+
+    verdict: Literal["allow", "reject", "wait"]
+    status: str
+    value: Any = None
+    before: Any = None
+    reason: str | None = None
+    name: str | None = field(default=None)
 
 
 def foresee(session: Session, asked: Action | Mapping[str, Any], source: str) -> Preview:

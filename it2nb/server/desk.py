@@ -13,7 +13,7 @@ from it2nb.controllers.reading import wishes
 from it2nb.controllers.tools import Toolbox
 from it2nb.core.errors import It2nbError, near
 from it2nb.core.knob_names import KnobViews
-from it2nb.core.policy import overlap
+from it2nb.core.restriction import overlap
 from it2nb.core.strict import strict
 from it2nb.core.wire import Action, ActionResult, State
 from it2nb.server.remote import RemoteSession

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from it2nb.core.errors import It2nbError
-from it2nb.core.policy import Policy, overlap
+from it2nb.core.policy import Policy
+from it2nb.core.restriction import overlap
 from it2nb.core.session import Session
 from it2nb.core.wire import Action, ActionResult
 from tests.core.driving import LIMIT_S, Loop, until
