@@ -32,6 +32,10 @@ class Lrs(TrainerCallback):
         )
 
 
+def sums(model: Any) -> list[float]:
+    return [each.detach().double().sum().item() for each in model.parameters()]
+
+
 def steered(out: Path) -> dict[str, Any]:
     args = arguments(max_steps=16, per_device_train_batch_size=2)  # it makes the process group
     session = it2nb.TrainingSession(
@@ -54,7 +58,7 @@ def steered(out: Path) -> dict[str, Any]:
     return {
         "updates": output.global_step, "status": session.status, "lrs": lrs.used,
         "steps": session.step_count, "branch": session.branch_id,
-        "losses": list(series(session, "loss").values()), "weights": [each.detach().double().sum().item() for each in trainer.model.parameters()],
+        "losses": list(series(session, "loss").values()), "weights": sums(trainer.model),
         "eval": series(session, "eval_loss"), "path": str(session.path),
         "results": {at: each.result(0).model_dump() for at, each in trainer.at.given.items()},
     }  # fmt: skip

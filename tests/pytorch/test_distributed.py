@@ -93,7 +93,7 @@ def test_goto_brings_all_ranks_to_a_file_of_rank_0_with_the_streams_of_each(seen
     assert results["goto_file"]["data"]["path"] == results["saved"]["data"]["path"]
     for name in ("together-0", "together-1"):
         saved = [row for row in seen[name]["rows"] if "save_checkpoint" in row["applied"]][-1]
-        back = [row for row in seen[name]["rows"] if "goto" in row["applied"]][0]
+        back = _row(seen[name], "goto")
         for what in ("rng", "weights", "lr", "step"):
             assert back[what] == saved[what], what
 
