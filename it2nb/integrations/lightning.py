@@ -161,10 +161,13 @@ class SteeringCallback(Callback):
             self._stop()
 
     def _add_loss(self, outputs: Any) -> None:
-        loss: Any = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        # A dict nearly always; asking for a Mapping alone takes microseconds.
+        is_mapping = type(outputs) is dict or isinstance(outputs, Mapping)
+        loss: Any = outputs.get("loss") if is_mapping else outputs
         if hasattr(loss, "detach"):
             # Lightning has divided it by the number of accumulated batches.
-            loss = loss.detach()
+            if loss.requires_grad:
+                loss = loss.detach()
             self._loss = loss if self._loss is None else self._loss + loss
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:

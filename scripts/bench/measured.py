@@ -97,10 +97,11 @@ def of_the_median(values: Sequence[float]) -> tuple[float, float, float]:
     """
     ordered = sorted(values)
     n = len(ordered)
-    share, weight, rank = 0.0, 0.5**n, 0
-    while rank < n // 2 and share + weight <= 0.025:
+    # Whole numbers, of 2**n: a float has no 0.5**n from n = 1075 on.
+    share, weight, rank = 0, 1, 0
+    while rank < n // 2 and 40 * (share + weight) <= 2**n:
         share += weight
-        weight *= (n - rank) / (rank + 1)
+        weight = weight * (n - rank) // (rank + 1)
         rank += 1
     low = max(rank - 1, 0)
     return median(ordered), ordered[low], ordered[n - 1 - low]
