@@ -414,6 +414,6 @@ def metrics_of(condition: Condition) -> list[str]:
 
 def quoted(name: str) -> str:
     """Write a name so that the grammar reads it as one."""
-    from it2nb.controllers.grammar import is_name
+    from it2nb.controllers.rule_words import is_name
 
     return name if is_name(name) else '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -20,7 +20,6 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from it2nb.controllers.base import ControllerError
@@ -34,76 +33,20 @@ from it2nb.controllers.conditions import (
     NoImprovement,
     NotFinite,
 )
+from it2nb.controllers.rule_words import (
+    KINDS,
+    LIMITS,
+    NANS,
+    PLAIN,
+    SIDES,
+    VERBS,
+    Token,
+    error_at,
+    tokens,
+)
 from it2nb.controllers.rules import Rule
 from it2nb.core.errors import near
 from it2nb.core.rounds import is_number
-
-_NAME = r"[A-Za-z_][\w.]*(?:/[A-Za-z_][\w.]*)*(?:\[\w+\])*"
-_TOKEN = re.compile(
-    rf"""\s*(?:
-    (?P<number>(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?(?![A-Za-z_]))
-    |(?P<text>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')
-    |(?P<word>{_NAME})
-    |(?P<sign>>=|<=|==|[><=:,;%*×/+\-])
-    )""",
-    re.VERBOSE,
-)
-#: Longest text of a rule, characters.
-MAX_TEXT = 2_000
-
-#: Words that a comparison may be written in.
-_SIDES = {"above": ">", "over": ">", "below": "<", "under": "<"}
-_PLAIN = ("pause", "resume", "stop", "evaluate", "undo", "end_round")
-_VERBS = (*_PLAIN, "save", "note", "set", "do", "halve", "double", "multiply", "divide")
-_LIMITS = ("once", "twice", "at most", "cooldown", "from step", "until step")
-_KINDS = ("improvement", "decrease", "increase")
-_NANS = ("nan", "inf", "infinite", "nonfinite")
-
-
-class RuleError(ControllerError):
-    """A text is no rule; the message marks the place.
-
-    Attributes
-    ----------
-    column : int
-        From 0.
-    """
-
-    def __init__(self, message: str, column: int = 0) -> None:
-        super().__init__(message)
-        self.column = column
-
-
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One word, number, text or sign, and where it stands."""
-
-    kind: str
-    text: str
-    column: int
-
-    @property
-    def value(self) -> float | int:
-        """Of a number: whole ones stay whole."""
-        plain = self.text.replace("_", "")
-        return int(plain) if plain.isdigit() else float(plain)
-
-    @property
-    def inside(self) -> str:
-        """Of a text: without its quotes."""
-        return re.sub(r"\\(.)", r"\1", self.text[1:-1])
-
-
-def is_name(text: str) -> bool:
-    """Whether a name needs no quotes: it can't be taken for a word of the language."""
-    return re.fullmatch(_NAME, text) is not None and text.lower() not in _RESERVED
-
-
-_RESERVED = frozenset(
-    {"and", "then", "at", "every", "no", "after", *_NANS, *_SIDES, *_VERBS, "is", "crosses",
-     "rises", "falls", "for", "x", "times", "to", "by", "of", "in", "once", "twice", "cooldown",
-     "from", "until", "true", "false", "step", "steps", "not"}
-)  # fmt: skip
 
 
 def parse(text: str) -> Rule:
@@ -130,39 +73,12 @@ def parse_condition(text: str) -> Condition:
     return condition
 
 
-def _tokens(text: str) -> list[Token]:
-    if not text.strip():
-        raise RuleError("a rule is a text such as 'loss > 5 for 20 steps: pause', not an empty one")
-    if len(text) > MAX_TEXT:
-        raise RuleError(f"the rule has {len(text)} characters; at most {MAX_TEXT}")
-    found: list[Token] = []
-    at = 0
-    while at < len(text) and text[at:].strip():
-        match = _TOKEN.match(text, at)
-        if match is None or match.lastgroup is None:
-            column = at + len(text[at:]) - len(text[at:].lstrip())
-            quote = text[column] in "\"'"
-            raise _error(text, column, "the quote is not closed" if quote else "no rule has this")
-        kind = match.lastgroup
-        found.append(Token(kind, match[kind], match.start(kind)))
-        at = match.end()
-    found.append(Token("end", "", len(text)))
-    return found
-
-
-def _error(text: str, column: int, said: str) -> RuleError:
-    line = re.sub(r"\s", " ", text)
-    start = max(0, column - 60)
-    shown = line[start : column + 40]
-    return RuleError(f"{said}\n  {shown}\n  {' ' * (column - start)}^", column)
-
-
 class _Reader:
     """Reads one text from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = _tokens(text)
+        self._tokens = tokens(text)
         self._at = 0
 
     # --- the whole -----------------------------------------------------------------------------
@@ -180,7 +96,7 @@ class _Reader:
                 rule = self._action(rule)
             else:
                 rule = self._limit(rule)
-        self.end("then", *_LIMITS)
+        self.end("then", *LIMITS)
         return rule
 
     def end(self, *known: str) -> None:
@@ -209,14 +125,14 @@ class _Reader:
             return steps
         if self._word("no"):
             return self._no_improvement()
-        if self._now.text.lower() in _NANS and self._now.kind == "word":
+        if self._now.text.lower() in NANS and self._now.kind == "word":
             self._next()
             return NotFinite(self._name("a metric") if self._word("in", "of") else None)
         return self._about(self._name("a condition", ("at", "every", "no", "nan")))
 
     def _no_improvement(self) -> Condition:
         place = self._now
-        kind = self._one_of(_KINDS)
+        kind = self._one_of(KINDS)
         if not self._word("of", "in"):
             self._fail("'of' and a metric should stand here", ["of"])
         metric = self._name("a metric")
@@ -233,14 +149,14 @@ class _Reader:
         try:
             return NoImprovement(metric, by, steps, direction, is_share)
         except ControllerError as err:
-            raise _error(self._text, place.column, str(err)) from err
+            raise error_at(self._text, place.column, str(err)) from err
 
     def _about(self, metric: str) -> Condition:
         """What stands behind a metric's name."""
         if self._word("crosses", "rises", "falls", "goes"):
             rising = {"rises": True, "falls": False}.get(self._last.text.lower())
-            side = self._one_of(tuple(_SIDES))
-            above = _SIDES[side] == ">"
+            side = self._one_of(tuple(SIDES))
+            above = SIDES[side] == ">"
             if rising is not None and rising is not above:
                 self._fail_at(self._last, f"{'rises above' if rising else 'falls below'} is meant")
             return Crosses(metric, above, self._number("a number"))
@@ -248,7 +164,7 @@ class _Reader:
         if self._word("not"):
             self._one_of(("finite",))
             return NotFinite(metric)
-        if self._word(*_NANS):
+        if self._word(*NANS):
             return NotFinite(metric)
         op = self._op()
         bound = self._number("a number")
@@ -263,9 +179,9 @@ class _Reader:
         if token.kind == "sign" and token.text in (">", "<", ">=", "<="):
             self._next()
             return token.text
-        if self._word(*_SIDES):
-            return _SIDES[self._last.text.lower()]
-        known = (*_SIDES, "crosses", "rises", "falls", "is")
+        if self._word(*SIDES):
+            return SIDES[self._last.text.lower()]
+        known = (*SIDES, "crosses", "rises", "falls", "is")
         self._fail("a comparison should stand here: > or <, above, below, crosses, is nan", known)
 
     # --- actions -------------------------------------------------------------------------------
@@ -274,15 +190,15 @@ class _Reader:
         token = self._now
         if token.kind == "word" and not self._is_change():
             verb = token.text.lower()
-            if verb in _PLAIN:
+            if verb in PLAIN:
                 self._next()
                 return rule.do(verb)
-            if verb in _VERBS:
+            if verb in VERBS:
                 self._next()
                 return getattr(self, f"_{verb}")(rule)  # type: ignore[no-any-return]
-            if difflib.get_close_matches(verb, _VERBS, cutoff=0.6):
-                self._fail("this is nothing that a rule can ask for", _VERBS)
-        name = self._name("what to ask for", _VERBS)
+            if difflib.get_close_matches(verb, VERBS, cutoff=0.6):
+                self._fail("this is nothing that a rule can ask for", VERBS)
+        name = self._name("what to ask for", VERBS)
         return self._change(rule, name)
 
     def _is_change(self) -> bool:
@@ -293,7 +209,7 @@ class _Reader:
         if operator.kind != "word" or operator.text.lower() not in ("x", "times", "to"):
             return False
         # A word may be a tag as well: "save x".
-        return self._now.text.lower() not in _VERBS or self._tokens[self._at + 2].kind == "number"
+        return self._now.text.lower() not in VERBS or self._tokens[self._at + 2].kind == "number"
 
     def _change(self, rule: Rule, name: str) -> Rule:
         """What stands behind a knob's name."""
@@ -383,7 +299,7 @@ class _Reader:
             self._word("step")
             step = self._whole("the step")
             return rule.between(step, rule.end) if first else rule.between(rule.start, step)
-        self._fail("a limit should stand here", _LIMITS)
+        self._fail("a limit should stand here", LIMITS)
 
     # --- words ---------------------------------------------------------------------------------
 
@@ -464,4 +380,4 @@ class _Reader:
         self._fail_at(token, f"{said}{found}{meant}")
 
     def _fail_at(self, token: Token, said: str) -> NoReturn:
-        raise _error(self._text, token.column, said)
+        raise error_at(self._text, token.column, said)

@@ -146,7 +146,8 @@ def _expression(text: str) -> str:
 
 
 def _rule(text: str) -> str:
-    from it2nb.controllers.grammar import RuleError, parse
+    from it2nb.controllers.grammar import parse
+    from it2nb.controllers.rule_words import RuleError
 
     said = bare(text)
     try:

@@ -15,7 +15,8 @@ from it2nb.controllers.conditions import (
     NoImprovement,
     NotFinite,
 )
-from it2nb.controllers.grammar import RuleError, parse, parse_condition
+from it2nb.controllers.grammar import parse, parse_condition
+from it2nb.controllers.rule_words import RuleError
 from it2nb.controllers.rules import Rule, at, every, when
 
 
