@@ -28,12 +28,14 @@ class Decisions:
         self._lock = threading.Lock()
         self._kept: deque[dict[str, Any]] = deque(maxlen=KEPT)
 
-    def add(self, step: int, said: str, requests: Sequence[tuple[Action, str | None]]) -> None:
+    def add(
+        self, step: int, said: str, requests: Sequence[tuple[Action, str | None]], round: int = 0
+    ) -> None:
         """Keep what is wanted.
 
         Parameters
         ----------
-        step : int
+        step, round : int
             Of the observation.
         said : str
             In the agent's words.
@@ -42,6 +44,8 @@ class Decisions:
         """
         told = [_shown(action, wrong) for action, wrong in requests[:REQUESTS]]
         decision: dict[str, Any] = {"step": step, "said": cut(said, SAID), "requests": told}
+        if round:
+            decision["round"] = round
         if len(requests) > REQUESTS:
             decision["more"] = len(requests) - REQUESTS
         with self._lock:

@@ -249,7 +249,7 @@ class LLMAgent:
             if wrong is None:
                 taken.append(action)
             requests.append((action, None if wrong is None else self._hide(wrong)))
-        self._decisions.add(seen.step, self._hide(said), requests)
+        self._decisions.add(seen.step, self._hide(said), requests, seen.round)
         if self._attached is not None:
             actor, observed = self._attached.name, seen.observed()
             door = self._attached.session.door

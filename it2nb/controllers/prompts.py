@@ -90,7 +90,7 @@ def observation_text(
             },
             "knobs": [knob_told(each) for each in seen.knobs[:knobs]],
             "last_requests": [result_told(each) for each in list(seen.results)[-results:]],
-            "your_earlier_decisions": list(earlier)[-results:],
+            "your_earlier_decisions": [_counted(each) for each in list(earlier)[-results:]],
             "budget_left": dict(seen.budget),
             "moved": seen.moved,
             **more,
@@ -99,6 +99,14 @@ def observation_text(
         if len(text) <= max_chars:
             return text
     return text[:max_chars]
+
+
+def _counted(decision: Mapping[str, Any]) -> dict[str, Any]:
+    """A decision with its round counted from 1, where it is not the first."""
+    told = dict(decision)
+    if type(told.get("round")) is int:
+        told["round"] += 1
+    return told
 
 
 def dumps(value: Any) -> str:

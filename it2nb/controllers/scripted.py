@@ -143,7 +143,7 @@ class ScriptedAgent:
                 payload = {"name": self.knob, "value": value}
                 actions = [Action(type="set_knob", payload=payload, reason=said)]
         self._say(said)
-        self._decisions.add(seen.step, said, [(each, None) for each in actions])
+        self._decisions.add(seen.step, said, [(each, None) for each in actions], seen.round)
         return actions
 
     def tell(self, result: ActionResult) -> None:

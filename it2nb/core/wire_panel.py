@@ -281,6 +281,7 @@ class AgentDecision(Part):
     """What a controller said at one step, and what it asked for."""
 
     step: int
+    round: int = 0
     said: str = ""
     requests: list[AgentRequest] = Field(default_factory=list)
 

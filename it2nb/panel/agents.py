@@ -104,6 +104,7 @@ def _decisions(listed: Iterable[Any]) -> Iterable[AgentDecision]:
             requests = each.get("requests")
             yield AgentDecision(
                 step=_whole(each.get("step")) or 0,
+                round=_whole(each.get("round")) or 0,
                 said=_cut(each.get("said") or ""),
                 requests=[
                     _request(one)

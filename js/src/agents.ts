@@ -5,7 +5,7 @@ import { h, setText, show } from "./dom";
 import { brief, grouped } from "./numbers";
 import { isOver, type Store } from "./store";
 import type { AgentDecision, AgentRequest, AgentView, Json, Row } from "./wire";
-import { type Tone, toneOf } from "./words";
+import { hasRounds, roundName, type Tone, toneOf } from "./words";
 
 const SHOWN_DECISIONS = 3;
 
@@ -19,6 +19,7 @@ export class Agents {
   #tell = h("button", { type: "submit", text: "Tell" });
   #told = "";
   #shown = "";
+  #rounds = false;
 
   constructor(private readonly submit: Submit) {
     const form = h("form", {
@@ -42,7 +43,8 @@ export class Agents {
     if (agents.length === 0) return;
     this.#updateContext(context, isOver(store));
     const rows = rowsOf(store.rows, agents);
-    const key = JSON.stringify([agents, [...rows.values()], isOver(store)]);
+    this.#rounds = hasRounds(store.head);
+    const key = JSON.stringify([agents, [...rows.values()], isOver(store), this.#rounds]);
     if (key === this.#shown) return;
     this.#shown = key;
     setText(this.#summary, summaryOf(agents));
@@ -80,7 +82,7 @@ export class Agents {
     }
     const last = agent.decisions.slice(-SHOWN_DECISIONS).reverse();
     if (last.length > 0) {
-      line.append(h("ul", {}, ...last.map((each) => decision(each, rows))));
+      line.append(h("ul", {}, ...last.map((each) => decision(each, rows, this.#rounds))));
     }
     return line;
   }
@@ -95,9 +97,14 @@ export class Agents {
   }
 }
 
-function decision(told: AgentDecision, rows: ReadonlyMap<string, Row>): HTMLElement {
+function decision(
+  told: AgentDecision,
+  rows: ReadonlyMap<string, Row>,
+  rounds: boolean,
+): HTMLElement {
   const item = h("li");
-  item.append(h("span", { class: "it2-faint", text: `step ${grouped(told.step)} ` }));
+  const where = `${rounds ? `${roundName(told.round)}, ` : ""}step ${grouped(told.step)} `;
+  item.append(h("span", { class: "it2-faint", text: where }));
   if (told.requests.length === 0)
     item.append(h("span", { text: told.said || "nothing to change" }));
   else if (told.said) item.append(h("span", { text: told.said }));

@@ -34,6 +34,7 @@ export interface ActionSchema {
 
 export interface AgentDecision {
   step: number;
+  round: number;
   said: string;
   requests: AgentRequest[];
 }

@@ -96,3 +96,9 @@ test("a batch without agents changes none", () => {
   expect(after(known, { ...batch, agents: null, context: null }).agents).toBe(known.agents);
   expect(after(known, { ...batch, agents: [], context: null }).agents).toEqual([]);
 });
+
+test("decisions say their round where there are several", () => {
+  expect(shown().text()).toContain("round 1, step 1,000 Both losses fall");
+  const head = { ...known.head, max_rounds: null };
+  expect(shown({ ...known, head }).text()).not.toContain("round 1, step");
+});

@@ -327,14 +327,15 @@ def test_secrets_reach_neither_journal_nor_state_nor_model(tmp_path, monkeypatch
 
 
 def test_an_endpoint_that_says_the_key_has_it_hidden_wherever_it_stands(tmp_path):
-    answers = [
+    answers: list[Line] = [
         Says(KEY, [(KEY, {KEY: KEY}), ("set_knob", {"name": KEY, "value": KEY, "reason": KEY})]),
         Says("x" * (MAX_TEXT - 8) + KEY),
         Fails(500, f"{KEY} {KEY!r}"),
         Says(None, [("set_knob", f'{{"name": "lr", "value": "{KEY}"')]),
     ]
     run = Run(*answers, directory=tmp_path).train(50)
-    assert KEY[:8] not in run.session.path.read_text()
+    path = run.session.path
+    assert path is not None and KEY[:8] not in path.read_text()
     assert KEY[:8] not in run.session.state().model_dump_json()
 
 

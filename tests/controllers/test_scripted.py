@@ -166,3 +166,19 @@ def test_the_search_turns_round_and_grows_finer():
 def test_the_same_observations_give_the_same_requests():
     values = [1.0, 0.5, 0.3, 0.3, 0.3, 0.301, 0.3, 0.3]
     assert look(values) == look(values)
+
+
+def test_its_decisions_say_their_round() -> None:
+    def train(session: Any, ctx: Any) -> None:
+        settings = {"lr": 0.01}
+        session.register_knob("lr", lambda: settings["lr"], lambda v: settings.update(lr=v),
+                              min=1e-5, max=1.0, replace=True)  # fmt: skip
+        for _ in range(4):
+            session.step({"loss": settings["lr"]})
+
+    session = it2nb.TrainingSession(goal="loss", directory=None)
+    agent = ScriptedAgent(every=2)
+    session.attach(agent, blocking=True)
+    session.run_rounds(train, 3)
+    decisions = agent.describe()["decisions"]
+    assert [(each["round"], each["step"]) for each in decisions] == [(1, 2), (1, 4), (2, 2), (2, 4)]

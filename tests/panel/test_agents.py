@@ -134,3 +134,9 @@ def test_rows_of_agents_say_what_matters(payload: dict[str, Any], said: str) -> 
     assert call_text(payload) == said
     event = Event(seq=1, type="agent_call", payload={"name": "llm", **payload}, ts=1.0)
     assert row_of(event).text == said
+
+
+def test_a_decision_is_told_with_its_round() -> None:
+    about = {"decisions": [{"step": 3}, {"step": 3, "round": 1}, {"step": 3, "round": "x"}]}
+    (view,) = agent_views({"name": "n", "about": about})
+    assert [each.round for each in view.decisions] == [0, 1, 0]
