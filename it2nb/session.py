@@ -460,7 +460,7 @@ class TrainingSession(Session):
 
     def plan_round(self, ctx: RoundContext | None = None) -> Plan | None:
         """Ask the controllers for a plan of the next round; None when nobody has one."""
-        from it2nb.core.round_runner import plan_round
+        from it2nb.core.planning import plan_round
 
         return plan_round(self, ctx)
 
@@ -476,7 +476,7 @@ class TrainingSession(Session):
         list of ActionHandle
             In the plan's order; empty in a replay, where the recorded requests come by themselves.
         """
-        from it2nb.core.round_runner import apply_plan
+        from it2nb.core.planning import apply_plan
 
         return apply_plan(self, plan)
 

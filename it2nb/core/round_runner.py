@@ -17,6 +17,7 @@ from it2nb.core.declared import Declared
 from it2nb.core.errors import It2nbError, Rejected, SessionEnded, near
 from it2nb.core.faults import guard
 from it2nb.core.goal_value import Score, value_of
+from it2nb.core.planning import ask_plan
 from it2nb.core.rounds import Memory, Plan, RoundContext, is_number
 from it2nb.core.strict import strict
 from it2nb.core.wire import EFFECTIVE, Action, KnobView, new_id
@@ -399,53 +400,6 @@ def _check_goal(session: Session) -> None:
                 f"{each.name} plans rounds by the goal, and this session has none: "
                 f"TrainingSession('val_loss', ...), or goal=Goal('val_loss', 'min')"
             )
-
-
-def ask_plan(session: Session, context: RoundContext) -> tuple[Plan | None, Any]:
-    """Ask the controllers for a plan: the first one that has any, and who it was."""
-    for controller in session.controllers:
-        if not controller.plans:
-            continue
-        answer = controller.plan(context)
-        plan: Plan | None = None
-        with guard(f"plan of {controller.name}", session.report):
-            plan = Plan.parse(answer)
-        if plan is not None:
-            return plan, controller
-    return None, None
-
-
-def plan_round(session: Session, context: RoundContext | None = None) -> Plan | None:
-    """Ask for a plan; see `TrainingSession.plan_round`."""
-    if context is None:
-        number = session.round + 1
-        context = RoundContext(
-            round=number, max_rounds=session.max_rounds or number + 1, goal=session.goal,
-            memory=session.memory, context=session.context, seed=session.seed or 0,
-            knobs=session.policy.shown(session.knobs.views(), "plan"),
-        )  # fmt: skip
-    return ask_plan(session, context)[0]
-
-
-def apply_plan(session: Session, plan: Any) -> list[ActionHandle]:
-    """Ask for what a plan sets; see `TrainingSession.apply_plan`."""
-    parsed = Plan.parse(plan)
-    if parsed is None:
-        return []
-    here = session.on_training_thread
-    if session.replaying is not None:
-        if here:
-            session.replaying.serve_plan()
-        return []
-    told = {"actor": "plan", "reason": parsed.reason or None}
-    handles = []
-    for name, value in parsed.settings.items():
-        action = Action(type="set_knob", payload={"name": name, "value": value})
-        handle = session.door.enter(action, "plan", **told)
-        if here:
-            session.gate.serve_first(handle)
-        handles.append(handle)
-    return handles
 
 
 def end_round(payload: dict[str, Any], session: Session) -> dict[str, Any]:
