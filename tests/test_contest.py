@@ -19,6 +19,9 @@ from it2nb.core.goals import Goal
 from it2nb.workflows.base import LoopWorkflow
 from it2nb.workflows.requirements import Requirements
 from it2nb.workflows.training import Training
+from scripts.arena_model import PRICES, says
+from scripts.arena_report import table
+from tests.controllers.endpoint import Endpoint
 
 
 class Tiny(LoopWorkflow):
@@ -272,3 +275,17 @@ def test_what_is_searched_may_be_named_by_an_alias():
     )
     assert one["error"].isna().all() and other["error"].isna().all()
     assert one["score"].tolist() == other["score"].tolist()
+
+
+def test_the_reports_stand_in_plays_as_a_model_does():
+    def agent(seed: int) -> it2nb.LLMAgent:
+        return it2nb.LLMAgent("scripted", base_url=endpoint.url, prices=PRICES, every=5, retries=0)
+
+    with Endpoint(says) as endpoint:
+        found = arena(Tiny("ci"), {"none": "none", "llm": agent}, seeds=[0], budget=3)
+    _, row = found.rows
+    assert row["error"] is None and row["rounds"] == 3
+    assert row["requests"] >= 4, "two plans, and a half of lr late in two rounds"
+    assert row["tokens"] > 1000
+    assert 3.0 < row["cost"] / row["tokens"] * 1e6 < 15.0
+    assert "| llm |" in table(found)
