@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from it2nb.core.errors import It2nbError
 from it2nb.core.goals import Goal
+from it2nb.core.session import Session
+from it2nb.recorded import open as open_run
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from it2nb.core.history import History
 
+#: A run that is asked about: ``it2nb.open(path)``, the path itself, a session or its journal.
+Asked: TypeAlias = "History | Session | str | Path"
+
 #: Statuses of requests that changed something.
 DONE = ("applied", "clamped")
 
 
-def goal_of(journal: History) -> Goal:
+def goal_of(run: Asked) -> Goal:
     """Return the goal that a run's journal tells of.
+
+    Parameters
+    ----------
+    run : it2nb.open(path), path, Session or its journal
 
     Raises
     ------
     It2nbError
         If it tells of none: say ``Goal(metric, direction)`` where one is asked for.
     """
+    journal = _journal(run)
     for event in journal.since(0):
         told: Any = None
         if event.type == "environment":
@@ -38,15 +50,19 @@ def goal_of(journal: History) -> Goal:
     raise It2nbError(f"the journal of {journal.run} tells of no goal; give one, Goal('val_loss')")
 
 
-def asked(journal: History) -> pd.DataFrame:
+def asked(run: Asked) -> pd.DataFrame:
     """Return how often each actor asked for what, and what became of it.
+
+    Parameters
+    ----------
+    run : it2nb.open(path), path, Session or its journal
 
     Returns
     -------
     DataFrame
         One row per source, actor, type and name, one column per status.
     """
-    frame = journal.requests()
+    frame = _journal(run).requests()
     frame["name"] = frame["name"].fillna("")
     frame["actor"] = frame["actor"].fillna("")
     keys = ["source", "actor", "type", "name"]
@@ -54,13 +70,12 @@ def asked(journal: History) -> pd.DataFrame:
     return counts.reset_index()
 
 
-def outcomes(journal: History, goal: Goal | None = None) -> pd.DataFrame:
+def outcomes(run: Asked, goal: Goal | None = None) -> pd.DataFrame:
     """Return each change of the run with the goal around it.
 
     Parameters
     ----------
-    journal : History
-        ``it2nb.open(path)``, or ``session.journal``.
+    run : it2nb.open(path), path, Session or its journal
     goal : Goal, optional
         The journal's own by default.
 
@@ -76,6 +91,7 @@ def outcomes(journal: History, goal: Goal | None = None) -> pd.DataFrame:
     """
     import pandas
 
+    journal = _journal(run)
     goal = goal or goal_of(journal)
     asked_for = journal.requests().set_index("action_id").to_dict("index")
     rows = []
@@ -109,10 +125,18 @@ def outcomes(journal: History, goal: Goal | None = None) -> pd.DataFrame:
     return found
 
 
-def scores(journal: History, goal: Goal | None = None) -> pd.DataFrame:
-    """Return the goal by round and branch: first, best, last value, and where the best was."""
+def scores(run: Asked, goal: Goal | None = None) -> pd.DataFrame:
+    """Return the goal by round and branch: first, best, last value, and where the best was.
+
+    Parameters
+    ----------
+    run : it2nb.open(path), path, Session or its journal
+    goal : Goal, optional
+        The journal's own by default.
+    """
     import pandas
 
+    journal = _journal(run)
     goal = goal or goal_of(journal)
     frame = journal.metrics.frame()
     rows = []
@@ -132,6 +156,12 @@ def scores(journal: History, goal: Goal | None = None) -> pd.DataFrame:
             )  # fmt: skip
     found: pd.DataFrame = pandas.DataFrame(rows, columns=_SCORES)
     return found
+
+
+def _journal(run: Asked) -> History:
+    if isinstance(run, str | os.PathLike):
+        return open_run(run)
+    return run.journal if isinstance(run, Session) else run
 
 
 _TOLD = (

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from it2nb.core.control import StepControl
-from it2nb.core.errors import It2nbError, near, require
+from it2nb.core.errors import It2nbError, SessionEnded, near, require
 from it2nb.core.faults import guard
 from it2nb.core.goals import Goal
 from it2nb.core.session import Session
@@ -52,6 +54,11 @@ class Workflow(ABC):
     evaluate_every : int, optional
         Updates between two evaluations, in the place of the scale's own.
 
+    Raises
+    ------
+    It2nbError
+        If there is no such scale, or a count is no whole number of at least 1.
+
     Attributes
     ----------
     name, title : str
@@ -78,8 +85,10 @@ class Workflow(ABC):
     ) -> None:
         self.scale = _known(scale)
         own_steps, own_every = self.sizes[self.scale]
-        self.steps = own_steps if steps is None else steps
-        self.evaluate_every = own_every if evaluate_every is None else evaluate_every
+        self.steps = own_steps if steps is None else _count("steps", steps)
+        self.evaluate_every = (
+            own_every if evaluate_every is None else _count("evaluate_every", evaluate_every)
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} at {self.scale} scale: {self.steps} steps>"
@@ -119,13 +128,28 @@ class Workflow(ABC):
         -------
         str
             How the run ended.
+
+        Raises
+        ------
+        SessionEnded
+            If the session's run is over.
+        WorkflowUnavailable, MissingDependency
+            See `check`.
         """
-        self.check()
+        self._begin(session)
         seed = self._seed(session, ctx, seed)
         session.seed = seed
         with session.run():
             self.train(session, ctx)
         return session.status
+
+    def _begin(self, session: Session) -> None:
+        if session.is_ended:
+            raise SessionEnded(
+                f"the run of this session, {session.run_id}, is over ({session.status}): each run "
+                f"takes a session of its own, it2nb.TrainingSession(flow.goal)"
+            )
+        self.check()
 
     def _seed(self, session: Session, ctx: Any, seed: int) -> int:
         of_round = getattr(ctx, "seed", None)
@@ -162,7 +186,7 @@ class LoopWorkflow(Workflow):
 
     def run(self, session: Session, *, seed: int = 0, ctx: Any = None) -> Any:
         """Do one whole run with a session that has not begun; see `Workflow.run`."""
-        self.check()
+        self._begin(session)
         session.seed = self._seed(session, ctx, seed)
         training = self.prepare(session, session.seed)
         with session.run():
@@ -233,3 +257,10 @@ def _known(scale: str) -> Scale:
         if scale == each:
             return each
     raise It2nbError(f"scale={scale!r} is none of ours{near(str(scale), _SCALES)}")
+
+
+def _count(name: str, value: int) -> int:
+    with suppress(TypeError):  # numpy's whole numbers are some, too
+        if not isinstance(value, bool) and operator.index(value) >= 1:
+            return operator.index(value)
+    raise It2nbError(f"{name}={value!r} has to be a whole number of at least 1")

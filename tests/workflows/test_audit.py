@@ -93,3 +93,22 @@ def test_no_request_is_an_empty_table(tmp_path: Path) -> None:
         session.step({"loss": 1.0})
     record = it2nb.open(session.path or "")
     assert len(asked(record)) == len(outcomes(record)) == 0
+
+
+def test_a_path_a_session_and_its_journal_are_asked_the_same(tmp_path: Path) -> None:
+    session = it2nb.TrainingSession(it2nb.Goal("val_loss"), directory=tmp_path)
+    session.attach(it2nb.rule("at 1: size x 0.5"))
+    values = {"size": 8.0}
+    session.register_knob(
+        "size", lambda: values["size"], lambda v: values.update(size=v), min=0, max=10
+    )
+    with session.run():
+        for _ in range(3):
+            session.step({"val_loss": values["size"]})
+    assert session.path is not None
+    first, *others = [session, session.journal, session.path, str(session.path)]
+    for other in others:
+        assert goal_of(other) == goal_of(first)
+        for ask in (asked, outcomes, scores):
+            assert ask(other).to_dict() == ask(first).to_dict()
+    assert len(outcomes(first)) == 1

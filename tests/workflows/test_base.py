@@ -11,7 +11,12 @@ import pytest
 import torch
 
 import it2nb
-from it2nb.core.errors import It2nbError, MissingDependency, WorkflowUnavailable
+from it2nb.core.errors import (
+    It2nbError,
+    MissingDependency,
+    SessionEnded,
+    WorkflowUnavailable,
+)
 from it2nb.core.session import Session
 from it2nb.workflows.base import scale_of_environment, training_of
 from it2nb.workflows.digits import Digits
@@ -165,6 +170,21 @@ def test_the_scale_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("IT2NB_SCALE", "lap")
     with pytest.raises(It2nbError, match="'lap' is none of ours; did you mean 'laptop'"):
         scale_of_environment()
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.5, "3", True])
+def test_a_count_that_is_none_is_refused(wrong: Any) -> None:
+    for name in ("steps", "evaluate_every"):
+        with pytest.raises(It2nbError, match=f"{name}={wrong!r} has to be a whole number"):
+            Digits("ci", **{name: wrong})
+
+
+def test_a_session_whose_run_is_over_takes_no_second_one() -> None:
+    flow = Digits("ci", steps=2)
+    session = it2nb.TrainingSession(directory=None)
+    flow.run(session)
+    with pytest.raises(SessionEnded, match=r"is over \(finished\): each run takes a session"):
+        flow.run(session)
 
 
 def test_what_is_missing_is_said_all_at_once(
