@@ -164,7 +164,7 @@ def as_allowed() -> Iterator[None]:
 def _remedy(models: Sequence[str], verb: str = "is") -> str:
     # No such advice for a data set: its library has a cache of its own, and some have no end.
     fetch = " and ".join(f"`hf download {name}`" for name in models)
-    first = f", or fetch {'it' if len(models) == 1 else 'them'} first with {fetch}" if fetch else ""
+    first = f"; a model can be fetched beforehand, too: {fetch}" if fetch else ""
     return (
         f"{verb} not in the hub's cache on this machine and nothing is downloaded by itself: "
         f"set IT2NB_DOWNLOAD=1 to allow it (and unset HF_HUB_OFFLINE){first}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,7 +107,8 @@ def test_a_path_a_session_and_its_journal_are_asked_the_same(tmp_path: Path) -> 
         for _ in range(3):
             session.step({"val_loss": values["size"]})
     assert session.path is not None
-    first, *others = [session, session.journal, session.path, str(session.path)]
+    others: list[Any] = [session.journal, session.path, str(session.path)]
+    first = session
     for other in others:
         assert goal_of(other) == goal_of(first)
         for ask in (asked, outcomes, scores):
