@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 Handler = Callable[[dict[str, Any], "Session"], Any]
 
+#: Further names of arguments, by action: what people write for a path that is a tag.
+ALSO: Mapping[str, Mapping[str, str]] = {"load_checkpoint": {"tag": "path"}}
+
 
 @dataclass(frozen=True, slots=True)
 class Owed:
@@ -92,7 +95,7 @@ class ActionSpec:
             With what was wrong, for people.
         """
         if self.args is not None:
-            return _validated(self.args, payload)
+            return _validated(self.args, _by_own_names(self, payload))
         missing = [key for key in self.keys or () if key not in payload]
         if missing:
             raise Rejected(f"{self.name} needs {', '.join(missing)} in its payload")
@@ -278,6 +281,24 @@ def _model_of(
         return create_model(f"{name}_args", __config__=config, **fields)
     except (PydanticUserError, TypeError, ValueError) as err:
         raise ActionError(f"the signature of the handler of {name!r} can't be used: {err}") from err
+
+
+def _by_own_names(spec: ActionSpec, payload: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Write arguments that were given under a further name under their own."""
+    assert spec.args is not None
+    for name, own in ALSO.get(spec.name, {}).items():
+        if name not in payload or name in spec.args.model_fields:
+            continue
+        value, given = payload[name], payload.get(own)
+        if value is not None and given is not None and given != value:
+            raise Rejected(
+                f"{own}={given!r:.80} and {name}={value!r:.80} differ: give one of them; {own} "
+                f"takes a {name} too"
+            )
+        payload = {key: each for key, each in payload.items() if key != name}
+        if value is not None:
+            payload[own] = value
+    return payload
 
 
 def _validated(args: type[BaseModel], payload: Mapping[str, Any]) -> dict[str, Any]:

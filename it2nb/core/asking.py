@@ -72,8 +72,27 @@ class Asking(Standing):
         handle = self.queue.known(action_id)
         return None if handle is None else handle._result
 
-    def do(self, action: str, *, timeout: float = 5.0, source: str = "python", **args: Any) -> Any:
+    def do(
+        self,
+        action: str,
+        *,
+        reason: str | None = None,
+        timeout: float = 5.0,
+        source: str = "python",
+        **args: Any,
+    ) -> Any:
         """Ask for an action by name, and wait a moment for its result. Any thread.
+
+        Parameters
+        ----------
+        action : str
+        reason : str, optional
+            Why, for the journal. An argument of the action that is called so goes with `submit`.
+        timeout : float, seconds
+        source : str
+            The entry.
+        **args
+            The action's arguments.
 
         Returns
         -------
@@ -82,7 +101,7 @@ class Asking(Standing):
             first control point, or on the training thread outside of a handler (there it is
             served at the next control point).
         """
-        handle = self.door.enter(Action(type=action, payload=args), source)
+        handle = self.door.enter(Action(type=action, payload=args, reason=reason), source)
         return self.gate.brief_wait(handle, timeout)
 
     def set(
@@ -91,6 +110,7 @@ class Asking(Standing):
         value: Any = NOTHING,
         *,
         mode: str | None = None,
+        reason: str | None = None,
         timeout: float = 5.0,
         source: str = "python",
     ) -> Any:
@@ -103,20 +123,26 @@ class Asking(Standing):
             May be left out for a change of mode alone: ``set("lr", mode="release")``.
         mode : {"rescale", "hold", "release"}, optional
             How the knob goes together with its schedule.
+        reason : str, optional
+            Why, for the journal.
         """
         if value is NOTHING:
             if mode is None:
                 raise TypeError(f"set({name!r}) needs a value, or a mode such as mode='hold'")
-            return self.do("set_mode", timeout=timeout, source=source, name=name, mode=mode)
+            return self.do(
+                "set_mode", reason=reason, timeout=timeout, source=source, name=name, mode=mode
+            )
         payload = {"name": name, "value": value}
         if mode is not None:
             payload["mode"] = mode
-        handle = self.door.enter(Action(type="set_knob", payload=payload), source)
+        handle = self.door.enter(Action(type="set_knob", payload=payload, reason=reason), source)
         return self.gate.brief_wait(handle, timeout)
 
-    def batch(self, values: Mapping[str, Any], *, timeout: float = 5.0) -> Any:
+    def batch(
+        self, values: Mapping[str, Any], *, reason: str | None = None, timeout: float = 5.0
+    ) -> Any:
         """Ask for several knobs at one control point, all or none; see `do`. Any thread."""
-        return self.do("batch", timeout=timeout, set=dict(values))
+        return self.do("batch", reason=reason, timeout=timeout, set=dict(values))
 
     def preview(self, action: Action | Mapping[str, Any], *, source: str = "python") -> Preview:
         """Tell what a request would do now, and change nothing. Any thread."""
@@ -130,27 +156,42 @@ class Asking(Standing):
         """Reject a request that waits for a person; False when none waits. Any thread."""
         return self.gate.answer(action_id, False, by)
 
-    def evaluate(self, *, timeout: float = 60.0) -> Any:
+    def evaluate(self, *, reason: str | None = None, timeout: float = 60.0) -> Any:
         """Evaluate now; the result's `data` holds the metrics. See `do`. Any thread."""
-        return self.do("evaluate", timeout=timeout)
+        return self.do("evaluate", reason=reason, timeout=timeout)
 
-    def save_checkpoint(self, tag: str | None = None, *, timeout: float = 60.0) -> Any:
+    def save_checkpoint(
+        self, tag: str | None = None, *, reason: str | None = None, timeout: float = 60.0
+    ) -> Any:
         """Save now; the result's `data` holds path and hash. See `do`. Any thread."""
-        return self.do("save_checkpoint", timeout=timeout, tag=tag)
+        return self.do("save_checkpoint", reason=reason, timeout=timeout, tag=tag)
 
-    def load_checkpoint(self, path: Any, *, timeout: float = 60.0, **args: Any) -> Any:
-        """Go back to a checkpoint, in a branch of its own. See `do`. Any thread."""
-        return self.do("load_checkpoint", timeout=timeout, path=str(path), **args)
+    def load_checkpoint(
+        self, path: Any = None, *, tag: str | None = None, timeout: float = 60.0, **args: Any
+    ) -> Any:
+        """Go back to a checkpoint, in a branch of its own. See `do`. Any thread.
 
-    def pause(self) -> Any:
+        Parameters
+        ----------
+        path : path or str, optional
+            File, folder (its newest file), name or tag; the newest file by default.
+        tag : str, optional
+            The same, for a tag: one of both.
+        """
+        for name, value in (("path", path), ("tag", tag)):
+            if value is not None:
+                args[name] = str(value)
+        return self.do("load_checkpoint", timeout=timeout, **args)
+
+    def pause(self, *, reason: str | None = None) -> Any:
         """Hold the loop between two steps; see `do`. Any thread."""
-        return self.do("pause")
+        return self.do("pause", reason=reason)
 
-    def resume(self) -> Any:
+    def resume(self, *, reason: str | None = None) -> Any:
         """Go on after a pause; see `do`. Any thread."""
-        return self.do("resume")
+        return self.do("resume", reason=reason)
 
-    def stop(self) -> RunStatus:
+    def stop(self, *, reason: str | None = None) -> RunStatus:
         """End the run after the step under way. Never raises, any thread, any time.
 
         Returns
@@ -159,5 +200,5 @@ class Asking(Standing):
             The status now; ``"running"`` until the control point is reached.
         """
         if not self._ended.is_set() and not self._stopping:
-            self.submit(Action(type="stop"))
+            self.submit(Action(type="stop", reason=reason))
         return self._status

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from it2nb.core.readable import is_listing, listing_lines, readable
 from it2nb.core.strict import NonFinite
 
 VERSION: Literal[2] = 2
@@ -165,12 +166,17 @@ class ActionResult(Message):
             said += f", asked {self.requested!r}, was {self.before!r}, is {self.after!r}"
         if self.step is not None:
             said += f", after step {self.step}"
-        if self.ok and isinstance(self.data, dict):
-            said += "".join(f", {key} {_short(each)}" for key, each in _plainest(self.data))
+        listed: list[str] = []
+        if self.ok and is_listing(self.type, self.data):
+            listed = listing_lines(self.data)
+        elif self.ok and isinstance(self.data, dict):
+            found = readable(self.type, self.data, self.step)
+            said += "".join(f", {key} {_short(each)}" for key, each in _plainest(found))
         elif self.ok and type(_single(self.data)) in (int, float):
             said += f", {_short(_single(self.data))}"
         said += f" ({self.reason})" if self.reason else ""
         notes = self.data.get("notes") if isinstance(self.data, dict) else None
+        said = "\n  ".join([said, *listed])
         return "\n  note: ".join([said, *map(str, notes if isinstance(notes, list) else ())])
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from it2nb.core.readable import is_listing, listing_lines, readable
 from it2nb.core.strict import strict
 from it2nb.core.wire import EFFECTIVE, ActionResult, Event, State
 from it2nb.core.wire_panel import Mark, Row
@@ -177,8 +178,12 @@ def _told(event: Event) -> str:
     payload = event.payload
     match event.type:
         case "action_result":
-            data = payload.get("data")
-            return _flat(data) if isinstance(data, (Mapping, list)) else _plain(data)
+            data, action = payload.get("data"), str(payload.get("type"))
+            if is_listing(action, data):
+                return "; ".join(each.strip() for each in listing_lines(data))
+            if isinstance(data, Mapping):
+                return _flat(readable(action, data, event.step))
+            return _flat(data) if isinstance(data, list) else _plain(data)
         case "note":
             return str(payload.get("text", ""))
         case _ if event.type.startswith("agent_"):
@@ -194,7 +199,8 @@ def _told(event: Event) -> str:
             names = [str(each.get("name")) for each in knobs] if isinstance(knobs, list) else []
             return ", ".join(names)
         case _:
-            return _flat({k: v for k, v in payload.items() if k not in ("v", "name")})
+            told = {k: v for k, v in payload.items() if k not in ("v", "name")}
+            return _flat(readable(event.type, told, event.step))
 
 
 def _flat(data: Any) -> str:

@@ -124,34 +124,41 @@ class AsyncClient:
             return handle
         return await handle.result(None if timeout is None else deadline.left)
 
-    async def do(self, action: str, *, timeout: float = 5.0, **args: Any) -> Any:
+    async def do(
+        self, action: str, *, reason: str | None = None, timeout: float = 5.0, **args: Any
+    ) -> Any:
         """Ask for an action by name, and wait up to `timeout` seconds; see `Client.do`."""
-        made = calls.action_of(action, args, self.actor, {})
+        made = calls.action_of(action, args, self.actor, {"reason": reason})
         handle = AsyncHandle(self, made, await self._run(calls.submit(made, timeout)))
         return handle._result or handle
 
     async def set(
-        self, name: str, value: Any, *, mode: str | None = None, timeout: float = 5.0
-    ) -> Any:
+        self, name: str, value: Any, *, mode: str | None = None, reason: str | None = None,
+        timeout: float = 5.0,
+    ) -> Any:  # fmt: skip
         """Ask for a knob's value; see `do`."""
         more = {} if mode is None else {"mode": mode}
-        return await self.do("set_knob", timeout=timeout, name=name, value=value, **more)
+        return await self.do(
+            "set_knob", reason=reason, timeout=timeout, name=name, value=value, **more
+        )
 
-    async def batch(self, values: Mapping[str, Any], *, timeout: float = 5.0) -> Any:
+    async def batch(
+        self, values: Mapping[str, Any], *, reason: str | None = None, timeout: float = 5.0
+    ) -> Any:
         """Ask for several knobs at one control point, all or none; see `do`."""
-        return await self.do("batch", timeout=timeout, set=dict(values))
+        return await self.do("batch", reason=reason, timeout=timeout, set=dict(values))
 
-    async def pause(self) -> Any:
+    async def pause(self, *, reason: str | None = None) -> Any:
         """Hold the loop between two steps; see `do`."""
-        return await self.do("pause")
+        return await self.do("pause", reason=reason)
 
-    async def resume(self) -> Any:
+    async def resume(self, *, reason: str | None = None) -> Any:
         """Go on after a pause; see `do`."""
-        return await self.do("resume")
+        return await self.do("resume", reason=reason)
 
-    async def stop(self) -> Any:
+    async def stop(self, *, reason: str | None = None) -> Any:
         """End the run after the step under way; see `do`."""
-        return await self.do("stop")
+        return await self.do("stop", reason=reason)
 
     async def result(self, action_id: str, timeout: float = 0.0) -> ActionResult | None:
         """Return the result of a request by its id; None while there is none."""

@@ -157,7 +157,9 @@ class Client:
         handle = Handle(self, made, told)
         return handle.result(deadline.left if timeout is not None else None) if wait else handle
 
-    def do(self, action: str, *, timeout: float = 5.0, **args: Any) -> Any:
+    def do(
+        self, action: str, *, reason: str | None = None, timeout: float = 5.0, **args: Any
+    ) -> Any:
         """Ask for an action by name, and wait up to `timeout` seconds for its result.
 
         Returns
@@ -165,30 +167,35 @@ class Client:
         ActionResult or Handle
             The handle when there is no result in time.
         """
-        made = calls.action_of(action, args, self.actor, {})
+        made = calls.action_of(action, args, self.actor, {"reason": reason})
         handle = Handle(self, made, self._run(calls.submit(made, timeout)))
         return handle._result or handle
 
-    def set(self, name: str, value: Any, *, mode: str | None = None, timeout: float = 5.0) -> Any:
+    def set(
+        self, name: str, value: Any, *, mode: str | None = None, reason: str | None = None,
+        timeout: float = 5.0,
+    ) -> Any:  # fmt: skip
         """Ask for a knob's value; see `do`."""
         more = {} if mode is None else {"mode": mode}
-        return self.do("set_knob", timeout=timeout, name=name, value=value, **more)
+        return self.do("set_knob", reason=reason, timeout=timeout, name=name, value=value, **more)
 
-    def batch(self, values: Mapping[str, Any], *, timeout: float = 5.0) -> Any:
+    def batch(
+        self, values: Mapping[str, Any], *, reason: str | None = None, timeout: float = 5.0
+    ) -> Any:
         """Ask for several knobs at one control point, all or none; see `do`."""
-        return self.do("batch", timeout=timeout, set=dict(values))
+        return self.do("batch", reason=reason, timeout=timeout, set=dict(values))
 
-    def pause(self) -> Any:
+    def pause(self, *, reason: str | None = None) -> Any:
         """Hold the loop between two steps; see `do`."""
-        return self.do("pause")
+        return self.do("pause", reason=reason)
 
-    def resume(self) -> Any:
+    def resume(self, *, reason: str | None = None) -> Any:
         """Go on after a pause; see `do`."""
-        return self.do("resume")
+        return self.do("resume", reason=reason)
 
-    def stop(self) -> Any:
+    def stop(self, *, reason: str | None = None) -> Any:
         """End the run after the step under way; see `do`."""
-        return self.do("stop")
+        return self.do("stop", reason=reason)
 
     def result(self, action_id: str, timeout: float = 0.0) -> ActionResult | None:
         """Return the result of a request by its id; None while there is none."""

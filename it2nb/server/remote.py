@@ -216,36 +216,44 @@ class RemoteSession:
         if handle is not None:
             handle.settle(result)
 
-    def do(self, action: str, *, timeout: float = 5.0, source: str = "python", **args: Any) -> Any:
+    def do(
+        self, action: str, *, reason: str | None = None, timeout: float = 5.0,
+        source: str = "python", **args: Any,
+    ) -> Any:  # fmt: skip
         """Ask for an action by name, and wait a moment for its result; see `Session.do`."""
         actor = self.client.actor or source
-        handle = RemoteHandle(self, Action(type=action, payload=args, actor=actor))
+        handle = RemoteHandle(self, Action(type=action, payload=args, actor=actor, reason=reason))
         self._send(handle, source, timeout)
         return handle.result(0) if handle.done() else handle
 
     def set(
-        self, name: str, value: Any, *, mode: str | None = None, timeout: float = 5.0,
-        source: str = "python",
+        self, name: str, value: Any, *, mode: str | None = None, reason: str | None = None,
+        timeout: float = 5.0, source: str = "python",
     ) -> Any:  # fmt: skip
         """Ask for a knob's value; see `Session.set`."""
         more = {} if mode is None else {"mode": mode}
-        return self.do("set_knob", timeout=timeout, source=source, name=name, value=value, **more)
+        return self.do(
+            "set_knob", reason=reason, timeout=timeout, source=source, name=name, value=value,
+            **more,
+        )  # fmt: skip
 
-    def batch(self, values: Mapping[str, Any], *, timeout: float = 5.0) -> Any:
+    def batch(
+        self, values: Mapping[str, Any], *, reason: str | None = None, timeout: float = 5.0
+    ) -> Any:
         """Ask for several knobs at one control point, all or none."""
-        return self.do("batch", timeout=timeout, set=dict(values))
+        return self.do("batch", reason=reason, timeout=timeout, set=dict(values))
 
-    def pause(self) -> Any:
+    def pause(self, *, reason: str | None = None) -> Any:
         """Hold the loop between two steps."""
-        return self.do("pause")
+        return self.do("pause", reason=reason)
 
-    def resume(self) -> Any:
+    def resume(self, *, reason: str | None = None) -> Any:
         """Go on after a pause."""
-        return self.do("resume")
+        return self.do("resume", reason=reason)
 
-    def stop(self) -> Any:
+    def stop(self, *, reason: str | None = None) -> Any:
         """End the run after the step under way; closing this session does not."""
-        return self.do("stop")
+        return self.do("stop", reason=reason)
 
     def result(self, action_id: str) -> ActionResult | None:
         """Return the result of a request by its id; None while there is none."""

@@ -1,0 +1,109 @@
+"""What a handler returned, as people read it: no internals, sizes in kB, lists in lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+#: What keeps and brings back state: their results hold what a replay needs, too.
+_OF_STATE = frozenset(
+    {"save_checkpoint", "load_checkpoint", "undo", "goto", "fork", "checkpoint_saved",
+     "checkpoint_loaded"}
+)  # fmt: skip
+_INTERNAL = frozenset({"v", "kept", "knobs_kept"})
+#: The place of nearly every run, which says nothing.
+_FIRST = ("branch_id", "round")
+#: Characters of a hash: enough to tell two files apart.
+HASH = 12
+#: Steps of snapshots that a line names.
+_STEPS = 12
+
+
+def size_text(size_bytes: float) -> str:
+    """Write a number of bytes for people: ``"483.7 kB"``."""
+    size = float(size_bytes)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if abs(size) < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} TB"
+
+
+def readable(type: str, data: Mapping[str, Any], step: int | None = None) -> dict[str, Any]:
+    """Return what is worth reading of a result's or an event's data, by what it is called.
+
+    Parameters
+    ----------
+    type : str
+        Of the action or event. What keeps and brings back state has internals; what anybody
+        else returns stays, but for what is empty.
+    data : mapping
+    step : int, optional
+        The step that stands beside it: it is not said twice.
+    """
+    found: dict[str, Any] = {}
+    of_state = type in _OF_STATE
+    for key, value in data.items():
+        if value is None or value == "":
+            continue
+        if of_state and (key in _INTERNAL or value in ([], {}) or (key in _FIRST and value == 0)):
+            continue
+        if of_state and key == "step" and value == step:
+            continue
+        if key.endswith("_bytes") and isinstance(value, (int, float)) and type != "evaluate":
+            found[key.removesuffix("_bytes")] = size_text(value)
+        elif key == "sha256" and isinstance(value, str):
+            found[key] = value[:HASH]
+        else:
+            found[key.removesuffix("_id") if of_state and key == "branch_id" else key] = value
+    return found
+
+
+def is_listing(type: str, data: Any) -> bool:
+    """Whether the data is that of ``list_checkpoints``, which a session may have replaced."""
+    return (
+        type == "list_checkpoints"
+        and isinstance(data, Mapping)
+        and all(
+            isinstance(data.get(part), list)
+            and all(isinstance(each, Mapping) for each in data[part])
+            for part in ("files", "snapshots")
+        )
+    )
+
+
+def listing_lines(data: Mapping[str, Any]) -> list[str]:
+    """List in short lines what can be gone back to; see `is_listing`."""
+    files, snapshots = data["files"], data["snapshots"]
+    lines = [f"{_many(len(files), 'checkpoint file')} in {data.get('folder')}"]
+    tags = [str(each.get("tag") or "-") for each in files]
+    wide = max(map(len, tags), default=0)
+    lines += [
+        f"  {tag:{wide}}  step {each.get('step')}{_branch(each)}, {each.get('name')}, "
+        f"{size_text(each.get('size_bytes') or 0)}"
+        for tag, each in zip(tags, files, strict=True)
+    ]
+    lines.append(_snapshots(snapshots, data))
+    return lines
+
+
+def _snapshots(snapshots: list[Any], data: Mapping[str, Any]) -> str:
+    if not snapshots:
+        return "no snapshot in memory"
+    steps = [f"{each.get('step')}{_branch(each)}" for each in snapshots]
+    if len(steps) > _STEPS:
+        steps = [*steps[: _STEPS // 2], "...", *steps[-_STEPS // 2 :]]
+    held = size_text(data.get("snapshot_bytes") or 0)
+    return (
+        f"{_many(len(snapshots), 'snapshot')} in memory ({held} of at most "
+        f"{size_text(data.get('max_bytes') or 0)}), of step {', '.join(steps)}"
+    )
+
+
+def _branch(each: Mapping[str, Any]) -> str:
+    branch = each.get("branch_id")
+    return f" (branch {branch})" if branch else ""
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
