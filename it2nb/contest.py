@@ -270,7 +270,8 @@ class _Play:
         row: dict[str, Any] = dict.fromkeys(COLUMNS)
         row.update(controller=self.name, seed=self.seed, tokens=0, cost=0.0)
         began = time.perf_counter()
-        with guard(f"arena: {self.name}") as fault:
+        # A factory that calls sys.exit() ends its own row, and not the others.
+        with guard(f"arena: {self.name}", passes=(KeyboardInterrupt,)) as fault:
             row.update(self._pbt() if self.what == "pbt" else self._rounds())
         row["error"] = fault.error or None
         row["wall_s"] = round(time.perf_counter() - began, 3)

@@ -101,9 +101,14 @@ def test_what_a_controller_raises_is_part_of_its_row():
     def broken(seed: int) -> Any:
         raise RuntimeError("no model today")
 
-    rows = arena(Tiny("ci"), {"none": "none", "broken": broken}, seeds=[0], budget=1).rows
+    def leaving(seed: int) -> Any:
+        raise SystemExit(3)
+
+    entries = {"none": "none", "broken": broken, "leaving": leaving}
+    rows = arena(Tiny("ci"), entries, seeds=[0], budget=1).rows
     assert rows[0]["error"] is None
     assert rows[1]["error"] == "RuntimeError: no model today"
+    assert rows[2]["error"] == "SystemExit: 3"
 
 
 def test_the_budget_of_evaluations_ends_the_rounds():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from it2nb.core.session import Session
 
 #: Seconds that a controller may take to say how it is, or to take its options.
-QUICK_S = 2.0
+QUICK_S = 5.0
 
 
 class Attached(Thinking):

@@ -101,6 +101,14 @@ class Thinking:
 
     def _wait_for(self, answered: Event) -> bool:
         """Hold the loop until the answer is there, a stop is asked for, or time is up."""
+        queue = self.session.queue
+        before, queue.is_awaited = queue.is_awaited, lambda: self._worker.is_here
+        try:
+            return self._waited_for(answered)
+        finally:
+            queue.is_awaited = before
+
+    def _waited_for(self, answered: Event) -> bool:
         session, began = self.session, self.session.clock.monotonic()
         while not answered.wait(0.02):
             if self._closed or not self.enabled or session.queue.waits_for("stop"):

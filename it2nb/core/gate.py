@@ -176,7 +176,7 @@ class Gate:
         if session.on_training_thread:
             if session.serving is not None:
                 self.serve_now(handle)
-        elif session.owner is not None:
+        elif session.owner is not None and not session.queue.is_awaited():
             session.queue.wait_for(handle, timeout)
         return handle.result(0) if handle.done() else handle
 

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from it2nb.core.errors import QueueFull
+from it2nb.core.errors import QueueFull, WrongThread
 from it2nb.core.faults import guard
 from it2nb.core.wire import Action, ActionResult
 
@@ -164,6 +164,10 @@ class ActionHandle:
         return f"<{said}>"
 
 
+def _nobody() -> bool:
+    return False
+
+
 class RequestQueue:
     """First in, first out; at most `size` requests wait.
 
@@ -189,6 +193,8 @@ class RequestQueue:
         self._handles: dict[str, ActionHandle] = {}
         self._done = threading.Condition()
         self._waiters = 0
+        #: Tells whether the caller is who the training thread waits for just now.
+        self.is_awaited: Callable[[], bool] = _nobody
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -256,7 +262,18 @@ class RequestQueue:
                 self._done.notify_all()
 
     def wait_for(self, handle: ActionHandle, timeout: float | None) -> None:
-        """Block until the handle has its result, or for `timeout` seconds."""
+        """Block until the handle has its result, or for `timeout` seconds.
+
+        Raises
+        ------
+        WrongThread
+            If the training waits for the caller: neither would ever go on.
+        """
+        if handle._result is None and self.is_awaited():
+            raise WrongThread(
+                f"{handle.action.type} {handle.id} is served when the training goes on, and the "
+                f"training waits for this answer: return the request, or don't wait for it"
+            )
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._done:
             self._waiters += 1

@@ -293,3 +293,43 @@ def test_what_has_to_be_quick_is_given_up() -> None:
     with pytest.raises(RuntimeError, match="SystemExit: 3"):
         within(LIMIT_S, "it", lambda: exec("raise SystemExit(3)"))
     over.set()
+
+
+def test_one_that_the_run_waits_for_cannot_wait_for_the_run() -> None:
+    bench = Bench()
+    session = bench.session
+    got: list[Any] = []
+
+    class Waits:
+        name = "waits"
+        source = "agent"
+
+        def ask(self, seen: Any) -> Any:
+            got.append(session.set("lr", 0.2))  # a handle, at once
+            session.submit(ask("set_knob", name="lr", value=0.3), wait=True)
+
+        def plan(self, ctx: Any) -> Any:
+            session.submit(ask("set_knob", name="lr", value=0.3), wait=True)
+
+    attached = session.attach(Waits(), every=1, blocking=True)
+    bench.loop.advance(2)
+    assert "WrongThread" in str(attached.error) and "return the request" in str(attached.error)
+    assert attached.errors == 2
+    assert got[0].result(0).ok
+    bench.close()
+
+
+def test_one_beside_the_run_may_wait_for_its_requests() -> None:
+    bench = Bench()
+    session = bench.session
+    got: list[Any] = []
+
+    def waits(seen: Any) -> None:
+        if not got:
+            asked = ask("set_knob", name="lr", value=0.3)
+            got.append(session.submit(asked, source="agent", wait=True, timeout=LIMIT_S))
+
+    attached = session.attach(waits, every=1)
+    until(lambda: bench.loop.advance() or bool(got))
+    assert got[0].ok and attached.error is None
+    bench.close()
