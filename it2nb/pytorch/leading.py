@@ -211,7 +211,7 @@ class LeaderGate(Gate):
         action = handle.action.model_dump()
         if spec.name == "load_checkpoint":
             action["payload"] = payload
-        message = {
+        message: dict[str, Any] = {
             "do": "request", "action": action, "source": handle.source, "actor": handle.actor,
             "keep": keep,
         }  # fmt: skip

@@ -33,12 +33,12 @@ from it2nb.session import TrainingSession
 from scripts.bench.measured import Measured, middle, of_the_median
 
 #: all-MiniLM-L6-v2 with its head: 22.7 million weights.
-MINILM = {
+MINILM: dict[str, Any] = {
     "vocab_size": 30522, "hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12,
     "intermediate_size": 1536,
 }  # fmt: skip
 #: 25 thousand weights: hardly anything but the Trainer itself.
-TINY = {
+TINY: dict[str, Any] = {
     "vocab_size": 1000, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
     "intermediate_size": 32,
 }  # fmt: skip
@@ -157,7 +157,7 @@ def measure(quick: bool) -> list[Measured]:
     ]
 
 
-def compared(what: str, shape: dict[str, int], updates: int, goal: float | None) -> list[Measured]:
+def compared(what: str, shape: dict[str, Any], updates: int, goal: float | None) -> list[Measured]:
     """Train so many updates, every other one of them steered."""
     switch = Switch()
     with tempfile.TemporaryDirectory() as folder, _Snapshots(switch) as snapshots:
@@ -187,7 +187,7 @@ def compared(what: str, shape: dict[str, int], updates: int, goal: float | None)
 
 
 def _training(
-    folder: Path, shape: dict[str, int], updates: int, switch: Switch
+    folder: Path, shape: dict[str, Any], updates: int, switch: Switch
 ) -> Callable[[], Any]:
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(**shape))
@@ -221,7 +221,7 @@ class _Snapshots:
             self.cpu.append(spent)
             return kept
 
-        Past.take = take  # type: ignore[method-assign]
+        Past.take = take  # type: ignore[method-assign, assignment]
         return self
 
     def __exit__(self, *args: object) -> None:

@@ -5,6 +5,7 @@ No part of `make test`: it needs a filelock before 4, and transformers 5 one fro
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ class TestAim(TrackerContract):
     name = "aim"
 
     def read(self, folder: Path, session: it2nb.TrainingSession) -> dict[str, Any]:
-        import aim
+        aim: Any = importlib.import_module("aim")
 
         (hash_,) = aim.Repo(str(folder)).list_all_runs()
         # Opened to go on with it: with read_only=True Aim 3.29 gives name and tags only.
