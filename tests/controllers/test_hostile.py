@@ -330,6 +330,11 @@ def test_one_beside_the_run_may_wait_for_its_requests() -> None:
             got.append(session.submit(asked, source="agent", wait=True, timeout=LIMIT_S))
 
     attached = session.attach(waits, every=1)
-    until(lambda: bench.loop.advance() or bool(got))
+
+    def is_told() -> bool:
+        bench.loop.advance()
+        return bool(got)
+
+    until(is_told)
     assert got[0].ok and attached.error is None
     bench.close()
