@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import threading
 import time
 import warnings
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from it2nb.core import builtin, lifetime
 from it2nb.core.actions import ActionRegistry
-from it2nb.core.asking import Asking
 from it2nb.core.bound import Bound
 from it2nb.core.control import CONTINUE, RunStatus, StepControl, StopTraining
-from it2nb.core.declaring import Declaring
 from it2nb.core.door import Door
-from it2nb.core.errors import It2nbError, SessionEnded, WrongThread
+from it2nb.core.errors import It2nbError, WrongThread
 from it2nb.core.expected import Expected
-from it2nb.core.faults import Fault, frameless, guard
 from it2nb.core.gate import Gate
 from it2nb.core.goals import Goal
 from it2nb.core.journal import Journal
 from it2nb.core.knob_registry import KnobRegistry
+from it2nb.core.life import Life
 from it2nb.core.metrics import MetricStore
 from it2nb.core.overview import Pace
 from it2nb.core.policy import Policy
@@ -40,7 +36,7 @@ if TYPE_CHECKING:
     from it2nb.core.round_runner import Rounds
 
 
-class Session(Declaring, Asking):
+class Session(Life):
     """The state of one live run: knobs, actions, queue, journal, metrics.
 
     Parameters
@@ -245,162 +241,7 @@ class Session(Declaring, Asking):
             return self.gate.pass_through()
         return CONTINUE
 
-    # --- the run's life --------------------------------------------------------------------
-
-    def start(self) -> Session:
-        """Begin the run; the first control point does it too. Any thread, idempotent."""
-        if not self._began and not self._ended.is_set():
-            self._began = True
-            self._started_t = self.t
-            self.change_status("running")
-        return self
-
-    def end(self, status: RunStatus | None = None, error: str | None = None) -> None:
-        """End the run: every request gets its result, the journal is sealed. Idempotent.
-
-        From another thread than the training thread it stops the run first, and waits for up
-        to ten seconds until the loop has left.
-        """
-        if self._owner is not None and not self.on_training_thread and self._owner_lives():
-            self.stop()
-            self._ended.wait(10.0)
-        self.finish(status, error)
-
-    def finish(self, status: RunStatus | None = None, error: str | None = None) -> None:
-        """End the run here and now, whichever thread calls; see `end`.
-
-        From inside of a request's handler it ends as soon as the request has its result.
-        """
-        if self.serving is not None and self.on_training_thread and not self._ended.is_set():
-            self._put_off = self._put_off or (status, error, self._stopping)
-            self._stopping = self._attention = True
-            return
-        self._finish(status, error, self._stopping)
-
-    def finish_put_off(self) -> None:
-        """End the run, where a handler asked for it. Training thread, between two requests."""
-        if self._put_off is not None and self.serving is None:
-            status, error, was_stopping = self._put_off
-            self._put_off = None
-            self._finish(status, error, was_stopping)
-
-    def _finish(self, status: RunStatus | None, error: str | None, was_stopping: bool) -> None:
-        with self._ending:
-            if self._ended.is_set():
-                return
-            self.error = error or self.error
-            final = status or ("stopped" if was_stopping else "finished")
-            self._stopping = True
-            self._attention = True
-            self.door.close(f"the run is over ({final})")
-            with guard("metrics that never came", self.report):
-                self.expected.close()
-            for call in self._on_end:
-                with guard(f"on_end {getattr(call, '__name__', call)}", self.report):
-                    call()
-            self._on_end.clear()
-            self._elapsed = self.t - self._started_t
-            if self._status != final:
-                self.change_status(final)
-            self._owner = None
-            self._owner_thread = None
-            with guard("closing the journal", self.report):
-                self.journal.close()
-            self._ended.set()
-            waiting, self._when_ended = self._when_ended, []
-        lifetime.forget(self)
-        for tell in waiting:
-            with guard(f"when_ended {getattr(tell, '__name__', tell)}", self.report):
-                tell()
-
-    @contextmanager
-    def run(self) -> Iterator[Session]:
-        """Start, and end when the block is left: finished, stopped, or failed with its error.
-
-        Raises
-        ------
-        SessionEnded
-            If the run is over, or runs already: a run has one beginning and one end.
-        """
-        if self.rounds is not None and self.on_training_thread:
-            # A training that is one round of several: beginning and end are the rounds'.
-            yield self
-            return
-        if self._ended.is_set() or self._running:
-            state = f"is over ({self._status})" if self._ended.is_set() else "runs already"
-            raise SessionEnded(
-                f"run {self.run_id} {state}; make a new TrainingSession for another run"
-            )
-        self._running = True
-        self.start()
-        try:
-            yield self
-        except StopTraining:
-            self.finish("stopped")
-        except BaseException as error:
-            self.fail(error)
-            raise
-        else:
-            self.finish()
-
-    def fail(self, error: BaseException, line: int | None = None) -> None:
-        """End the run because the loop raised `error`."""
-        fault = Fault("training loop")
-        fault.catch(error)
-        self.exception = self.exception or frameless(error, fault.traceback)
-        self.error_line = line
-        self.emit(
-            "run_failed",
-            {"error": fault.error, "traceback": fault.traceback[-8000:], "line": line},
-        )
-        self.finish("failed", fault.error)
-
-    def wait(self, timeout: float | None = None) -> RunStatus:
-        """Wait for the end of the run. Any thread but the training thread.
-
-        Ending the wait does not end the run.
-
-        Returns
-        -------
-        str
-            The status at the end.
-
-        Raises
-        ------
-        TimeoutError
-            If it has not ended within `timeout` seconds.
-        BaseException
-            What the loop raised, when it failed.
-        """
-        if self.on_training_thread:
-            raise WrongThread("the training thread can't wait for itself to end")
-        if self.waiter is not None:
-            self.waiter(self, timeout)
-        else:
-            self._ended.wait(timeout)
-        if not self._ended.is_set():
-            raise TimeoutError(
-                f"run {self.run_id} is still {self._status} at step {self._step} after "
-                f"{timeout} s; {self._what_next()}"
-            )
-        if self._status == "failed" and self.exception is not None:
-            raise self.exception
-        return self._status
-
-    def __await__(self) -> Generator[Any, None, RunStatus]:
-        """Wait for the end in an event loop: ``await session``; see `wait`."""
-        yield from (self.awaiter or until_ended)(self).__await__()
-        return self.wait(0)
-
     # --- for the parts of the session ------------------------------------------------------
-
-    def change_status(self, status: RunStatus) -> None:
-        """Move to another status and write it down."""
-        self._status = status
-        payload: dict[str, Any] = {"status": status}
-        if self.error is not None:
-            payload["error"] = self.error
-        self.emit("status_changed", payload)
 
     def request_stop(self) -> None:
         """From now on no optimizer step may happen. Training thread."""
@@ -495,30 +336,8 @@ class Session(Declaring, Asking):
         self.gate.begin_round()
         return True
 
-    def _what_next(self) -> str:
-        """Say what a run does that was waited for in vain."""
-        if self._status == "paused":
-            return "it waits to be resumed: session.resume() lets it go on, session.stop() ends it"
-        return "it goes on: session.stop() ends it"
-
     def _went_back(self, step: int) -> None:
         self.fork_branch(step - 1 if step > 0 else 0, f"the loop gave step {step} again")
-
-
-async def until_ended(session: Session) -> None:
-    """Wait in an event loop until a session has ended."""
-    loop = asyncio.get_running_loop()
-    over = asyncio.Event()
-
-    def tell() -> None:
-        with suppress(RuntimeError):  # the loop may be closed by then
-            loop.call_soon_threadsafe(over.set)
-
-    remove = session.when_ended(tell)
-    try:
-        await over.wait()
-    finally:
-        remove()
 
 
 def _checked(run_id: str) -> str:

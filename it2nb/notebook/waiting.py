@@ -19,7 +19,8 @@ from contextlib import closing, contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
-from it2nb.core.session import Session, until_ended
+from it2nb.core.life import until_ended
+from it2nb.core.session import Session
 from it2nb.notebook.paused import PausedWatch
 from it2nb.notebook.shell_messages import NoShellSocket, ShellMessages
 from it2nb.notebook.static_view import settle
