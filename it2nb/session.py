@@ -66,7 +66,8 @@ class TrainingSession(TorchSession):
         Requests are taken on rank 0 and hold at the same step on all; the others keep no
         journal file. A mapping takes ``check_every`` (control points from one at which requests
         are let in to the next; chosen for a delay of about 50 ms by default),
-        ``lost_after_s`` (60 s) and ``join_timeout_s`` (600 s). False steers this rank alone.
+        ``lost_after_s`` (60 s) and ``join_timeout_s`` (600 s). False steers this rank alone; a
+        session that was made before the process group is refused when it starts.
     """
 
     def __init__(
