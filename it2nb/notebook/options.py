@@ -241,7 +241,8 @@ VERBS: dict[str, Verb] = {
     verb.name: verb
     for verb in (
         Verb("status", "", "how the run is doing"),
-        Verb("knobs", "[NAME]", "the knobs, their values and bounds", 0, 1),
+        Verb("knobs", "[NAME|all]", "the knobs, their values and bounds; a pattern such as betas*",
+             0, 1),
         Verb("set", "NAME VALUE", "set a knob", 2, 2, True,
              (Option("mode", "rescale, hold or release", "MODE", bare), _REASON, _TIMEOUT)),
         Verb("do", "ACTION [k=v ...]", "ask for an action", 1, 1, True, (_REASON, _TIMEOUT)),
@@ -261,7 +262,7 @@ VERBS: dict[str, Verb] = {
              options=(_REASON, _TIMEOUT)),
         Verb("wait", "[SECONDS]", "wait for the end; interrupting it ends the wait alone", 0, 1),
         Verb("panel", "", "show the panel here too"),
-        Verb("journal", "[ROWS]", "the last rows of the journal", 0, 1,
+        Verb("journal", "[ROWS]", "what happened and what became of requests, newest last", 0, 1,
              options=(Option("type", "only events of this type", "TYPE", bare),)),
         Verb("plot", "[METRIC ...]", "curves with a marker at each change", 0, 12),
         Verb("runs", "", "all runs of this kernel"),

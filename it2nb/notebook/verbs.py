@@ -128,7 +128,15 @@ def _wait(command: Command, shell: Any) -> Any:
             raise CommandError(f"%it2 wait {command.words[0]}: that is no number of seconds")
         timeout = float(value)
     session = lifetime.current()
-    session.wait(timeout)
+    try:
+        session.wait(timeout)
+    except TimeoutError:
+        if session.is_ended:
+            raise  # the loop's own error
+        held = session.status == "paused"
+        on = "it is paused: %it2 resume lets it go on" if held else "it still runs"
+        more = f"  {on}; waited {timeout:g} s: %it2 wait waits again, %it2 stop ends it"
+        return Text(f"{_status(command, shell)}\n{more}")
     return _status(command, shell)
 
 
@@ -159,29 +167,12 @@ def _status(command: Command, shell: Any) -> Text:
 
 
 def _knobs(command: Command, shell: Any) -> pd.DataFrame:
-    import pandas as pd
+    from it2nb.notebook.tables import knob_table
 
-    session = lifetime.current()
-    if command.words:
-        wanted = session.knobs[command.words[0]].name
-        views = [each for each in session.knobs.views() if each.name == wanted]
-    else:
-        views = session.knobs.views()
-    rows = [
-        {
-            "name": each.name, "value": each.value, "min": each.min, "max": each.max,
-            "scale": each.scale, "unit": each.unit, "mode": each.mode, "dtype": each.dtype,
-            "last": None if each.last is None else each.last.status,
-            "reason": each.reason, "description": each.description,
-        }
-        for each in views
-    ]  # fmt: skip
-    columns = ("name", "value", "min", "max", "scale", "unit", "mode", "dtype", "last", "reason",
-               "description")  # fmt: skip
-    frame = pd.DataFrame(
-        {name: pd.Series([row[name] for row in rows], dtype="object") for name in columns}
-    )
-    return frame.set_index("name")
+    table, left = knob_table(lifetime.current(), command.words[0] if command.words else None)
+    if left:
+        print(left)
+    return table
 
 
 def _actions(command: Command, shell: Any) -> pd.DataFrame:
@@ -221,11 +212,9 @@ def _journal(command: Command, shell: Any) -> Any:
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise CommandError(f"%it2 journal {command.words[0]}: that is no number of rows")
         rows = value
-    frame = lifetime.current().journal.frame()
-    wanted = command.options.get("type")
-    if wanted is not None:
-        frame = frame[frame["type"] == wanted]
-    return frame.tail(rows)
+    from it2nb.notebook.tables import journal_table
+
+    return journal_table(lifetime.current(), rows, command.options.get("type"))
 
 
 def _plot(command: Command, shell: Any) -> Any:
@@ -242,8 +231,9 @@ def _panel(command: Command, shell: Any) -> Any:
     return Panel.of(lifetime.current())
 
 
-def _policy(command: Command, shell: Any) -> Any:
-    return lifetime.current().policy.describe()
+def _policy(command: Command, shell: Any) -> Text:
+    said = lifetime.current().policy.sentences()
+    return Text("\n".join(said) or "no rule is in force")
 
 
 def _rule(command: Command, shell: Any) -> Text:

@@ -124,11 +124,16 @@ def test_an_interrupt_of_an_await_says_the_same_c24(run: Kernel) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    ["it2nb.current().wait(0.2)", "%it2 wait 0.2", "await asyncio.wait_for(it2nb.current(), 0.2)"],
+    ["it2nb.current().wait(0.2)", "await asyncio.wait_for(it2nb.current(), 0.2)"],
 )
 def test_the_time_limit_raises_c24(run: Kernel, code: str) -> None:
     cell: Cell = run.run(code, fails=True)
     assert "TimeoutError" in cell.error
+    assert run.value("it2nb.current().status") == "'running'"
+
+
+def test_the_verb_tells_that_the_run_goes_on_when_its_time_is_over(run: Kernel) -> None:
+    assert "it still runs; waited 0.2 s" in run.run("%it2 wait 0.2").shown
     assert run.value("it2nb.current().status") == "'running'"
 
 
