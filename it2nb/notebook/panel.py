@@ -122,8 +122,8 @@ class Panel:
                     "model_id": self._comms.stream.model_id,
                 },
                 # It stays in the file: nothing here that is true today alone.
-                "text/plain": f"it2nb panel of {self.variable}, live where its kernel runs. "
-                "The last state of the run:",
+                "text/plain": f"it2nb panel of {self.variable}, live where its kernel runs "
+                "and the notebook is trusted. The run as it was last saved:",
             }
             display(bundle, raw=True)
             self._replace_older()

@@ -168,8 +168,9 @@ def _change(action: str, payload: Mapping[str, Any]) -> str:
     if action == "reset_module":
         return f"reset {name}".strip()
     after = payload.get("after")
-    if isinstance(after, float):
-        return f"{name} {number(after)}"
+    if isinstance(after, float) and math.isfinite(after):
+        # A label on a curve; the row has all digits.
+        return f"{name} {number(float(f'{after:.5g}'))}"
     return f"{name} {after}"
 
 

@@ -337,6 +337,9 @@ class Past:
         self, changed: Mapping[str, Mapping[str, Any]], rows: list[tuple[str, dict[str, Any]]]
     ) -> None:
         """Write `rows`, then one ``knob_changed`` for each knob that has another value now."""
+        for name in changed:
+            # The last request for it is no longer what is in force.
+            self.session.knobs[name].last = None
         serving = self.session.serving
         rows += [
             ("knob_changed", {"name": name, "value": each["after"], "before": each["before"]})

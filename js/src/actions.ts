@@ -242,6 +242,11 @@ export class Actions {
       this.act(schema.name, payload);
     });
     form.addEventListener("keydown", (event) => {
+      // JupyterLab swallows the key press by which a browser would send the form.
+      if (event.key === "Enter" && event.target instanceof HTMLInputElement && !event.isComposing) {
+        event.preventDefault();
+        form.requestSubmit();
+      }
       if (event.key !== "Escape") return;
       close();
       event.stopPropagation();

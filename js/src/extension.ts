@@ -3,6 +3,7 @@
  * has no widget state, and where the panel stood JupyterLab writes "model not found"; the picture
  * of the run's last state stands right below, and says more. A page that was reloaded in mid-run
  * doesn't know that picture any more when the kernel renews it: it is put into the notebook here.
+ * And a notebook is saved from inside of a panel, whose keys are not JupyterLab's.
  *
  * It is a prebuilt extension by hand: what a bundler's runtime would do is not needed for it.
  */
@@ -41,6 +42,7 @@ interface Output {
 }
 
 interface App {
+  commands: { execute(id: string): Promise<unknown> };
   shell: {
     widgets(area: string): Iterable<{
       content?: { model?: { cells?: Iterable<{ outputs?: Outputs }> } | null };
@@ -77,6 +79,7 @@ const plugin = {
     style.dataset.it2nbPicture = "";
     style.textContent = STYLE;
     document.head.append(style);
+    addEventListener("it2nb:save", () => void app.commands.execute("docmanager:save"));
     addEventListener("it2nb:picture", (event) => keep(app, (event as CustomEvent<Kept>).detail));
   },
 };

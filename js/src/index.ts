@@ -306,6 +306,13 @@ class View {
   }
 
   #key(event: KeyboardEvent): void {
+    const command = event.ctrlKey || event.metaKey;
+    if (command && !event.altKey && !event.shiftKey && event.key === "s") {
+      // The one key of the notebook that has to work from in here (extension.ts).
+      event.preventDefault();
+      dispatchEvent(new CustomEvent("it2nb:save"));
+      return;
+    }
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
     const target = event.target as HTMLElement;
     const typing =

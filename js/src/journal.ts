@@ -16,7 +16,7 @@ interface Kind {
 const KINDS: Kind[] = [
   { label: "requests", types: ["action_result"], query: "journal.requests()" },
   {
-    label: "changes",
+    label: "applied",
     types: ["action_result"],
     query: "journal.requests().query(\"status in ['applied', 'clamped']\")",
   },
@@ -139,7 +139,7 @@ export class JournalView {
   #matches(row: Row): boolean {
     const kind = KINDS[this.#kind] as Kind;
     if (kind.types !== null && !kind.types.includes(row.type)) return false;
-    if (kind.label === "changes" && !CHANGED.has(row.status ?? "")) return false;
+    if (kind.label === "applied" && !CHANGED.has(row.status ?? "")) return false;
     if (kind.label === "refused" && (row.status === null || CHANGED.has(row.status))) return false;
     if (kind.label === "all" && row.type === "action_submitted" && this.#answered(row))
       return false;

@@ -98,7 +98,8 @@ export function rowRequest(row: Row): string {
   const what = action === "set_knob" ? row.name : `${action} ${row.name}`;
   if (action !== "set_knob")
     return `${what}${row.requested === null ? "" : ` ${plain(row.requested)}`}`;
-  const before = row.before === null ? "" : `${valueText(row.before)} `;
+  // What was there is for reading along; what was asked for is exact.
+  const before = row.before === null ? "" : `${shortText(row.before)} `;
   return `${what} ${before}→ ${valueText(row.requested)}`;
 }
 
@@ -110,6 +111,10 @@ export function rowRemark(row: Row): string {
   if (row.text && row.text !== row.reason) parts.push(row.text);
   if (!row.durable) parts.push("not on disk");
   return parts.join("; ");
+}
+
+function shortText(value: Json): string {
+  return typeof value === "number" ? brief(value) : valueText(value);
 }
 
 function plain(value: Json): string {

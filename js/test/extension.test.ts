@@ -15,6 +15,9 @@ async function find(): Promise<Plugin> {
   return (factory() as { default: Plugin }).default;
 }
 
+/** Commands that JupyterLab was asked for. */
+const done: string[] = [];
+
 function appWith(outputs: object[]): unknown {
   const list = {
     get length() {
@@ -26,7 +29,12 @@ function appWith(outputs: object[]): unknown {
     },
   };
   const cells = new Set([{}, { outputs: list }]);
-  return { shell: { widgets: () => [{}, { content: { model: { cells } } }] } };
+  const commands = {
+    execute: async (id: string) => {
+      done.push(id);
+    },
+  };
+  return { commands, shell: { widgets: () => [{}, { content: { model: { cells } } }] } };
 }
 
 test("JupyterLab finds a plugin that adds one style, and the panel's own is added all the same", async () => {
@@ -56,4 +64,11 @@ test("the picture of a run goes into the output of its panel, and into no other"
   const same = outputs[3];
   dispatchEvent(new CustomEvent("it2nb:picture", { detail: { panel: "b", bundle } }));
   expect(outputs[3]).toBe(same);
+});
+
+test("the notebook is saved from inside of a panel", async () => {
+  (await find()).activate(appWith([]));
+  done.length = 0;
+  dispatchEvent(new CustomEvent("it2nb:save"));
+  expect(done).toContain("docmanager:save");
 });

@@ -266,7 +266,9 @@ def test_a_mark_and_its_row_point_at_each_other(open_notebook: OpenWith) -> None
 
 
 def test_keys_work_inside_the_panel_and_not_on_the_notebook(open_notebook: OpenWith) -> None:
-    book = open_notebook([SHOW, "1"])
+    book = open_notebook(
+        [SHOW, "[e.payload['text'] for e in run.session.journal.tail(9, types=['note'])]"]
+    )
     book.run(0)
     panel = Steered.under(book, 0)
     panel.root.focus()
@@ -284,6 +286,19 @@ def test_keys_work_inside_the_panel_and_not_on_the_notebook(open_notebook: OpenW
     panel.field("lr").fill("p")
     panel.field("lr").press("Escape")
     expect(panel.root.locator(".it2-pill")).to_have_text("running")
+    # The one key of the notebook's that has to work from in here.
+    dirty = "() => window.jupyterapp.shell.currentWidget.context.model.dirty"
+    assert panel.page.evaluate(dirty)
+    panel.root.focus()
+    panel.page.keyboard.press("Control+s")
+    panel.page.wait_for_function(f"() => !({dirty})()")
+    panel.root.locator(".it2-more").click()
+    panel.root.locator("[data-action=note]").click()
+    panel.root.locator(".it2-drawer input[type=text]").fill("looks odd")
+    panel.page.keyboard.press("Enter")
+    expect(panel.root.locator(".it2-drawer")).to_be_hidden()
+    book.run(1)
+    assert "looks odd" in book.text(1)
 
 
 def test_names_are_text_wherever_they_stand(open_notebook: OpenWith) -> None:

@@ -201,6 +201,8 @@ def test_undo_goes_back_to_before_the_last_intervention() -> None:
     assert same(run.state(), before)
     assert straight == []
     assert run.rows("knob_changed")[-1] == {"name": "lr", "value": 0.01, "before": 0.5}
+    # Beside the knob nothing claims any more that 0.5 is in force.
+    assert run.session.knobs["lr"].last is None
 
 
 def test_undo_again_undoes_the_one_before_and_then_there_is_nothing() -> None:
