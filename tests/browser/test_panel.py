@@ -293,7 +293,7 @@ def test_keys_work_inside_the_panel_and_not_on_the_notebook(open_notebook: OpenW
     panel.page.keyboard.press("Control+s")
     panel.page.wait_for_function(f"() => !({dirty})()")
     panel.root.locator(".it2-more").click()
-    panel.root.locator("[data-action=note]").click()
+    panel.root.get_by_role("menuitem", name="Note").click()
     panel.root.locator(".it2-drawer input[type=text]").fill("looks odd")
     panel.page.keyboard.press("Enter")
     expect(panel.root.locator(".it2-drawer")).to_be_hidden()
