@@ -264,10 +264,12 @@ class LLMAgent:
         return taken
 
     def _action(self, wish: Wish) -> Action:
+        # Half a surrogate pair is no text that could be written.
+        type, reason = strict(wish.type)[0], strict(wish.reason)[0]
         return Action(
-            type=wish.type or "nameless",
+            type=type or "nameless",
             payload=self._hide(strict(wish.payload)[0]),
-            reason=cut(self._hide(wish.reason), 4_000) or None,
+            reason=cut(self._hide(reason), 4_000) or None,
         )
 
 

@@ -152,9 +152,9 @@ class Provider:
         # An endpoint knows the key, and may say it anywhere: as a tool's name, too.
         hide = self.secrets.hide
         return Answer(
-            text=hide("".join(each.content for each in answer.parts if isinstance(each, TextPart))),
+            text=hide("".join(_text(p.content) for p in answer.parts if isinstance(p, TextPart))),
             calls=[
-                ToolCall(hide(each.tool_name), hide(each.args))
+                ToolCall(hide(_text(each.tool_name)), hide(each.args))
                 for each in answer.parts
                 if isinstance(each, ToolCallPart)
             ],
@@ -321,6 +321,11 @@ class Provider:
             return infer_model(name)
         except (UserError, ImportError, ValueError) as err:
             raise AgentError(f"model={name!r} can't be used: {err}") from err
+
+
+def _text(said: object) -> str:
+    """What the library hands on unchecked: nothing where it is no text."""
+    return said if isinstance(said, str) else ""
 
 
 def _refused(err: BaseException | None) -> AgentError | None:

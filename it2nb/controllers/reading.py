@@ -117,7 +117,12 @@ def _from_call(call: ToolCall, box: Toolbox) -> Wish:
     payload: dict[str, Any]
     if isinstance(call.args, dict):
         payload = dict(call.args)
-    elif call.args is None or not call.args.strip():
+    elif call.args is None or call.args == "":
+        payload = {}
+    elif not isinstance(call.args, str):
+        said = f"the arguments have to be an object, not {type(call.args).__name__}"
+        return Wish(box.action(name), {}, wrong=said)
+    elif not call.args.strip():
         payload = {}
     else:
         try:

@@ -339,6 +339,23 @@ def test_an_endpoint_that_says_the_key_has_it_hidden_wherever_it_stands(tmp_path
     assert KEY[:8] not in run.session.state().model_dump_json()
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("set\ud800", {"name": "lr"}),
+        ("set_knob", '{"name": "lr", "value": 0.2, "reason": "\\ud800"}'),
+        ("set_knob", '{"name": "\\ud800", "value": 0.2}'),
+        ("", "{}"),
+    ],
+    ids=["name", "reason", "knob", "nameless"],
+)
+def test_half_a_character_is_a_request_too(call):
+    run = Run(Says("so \ud800", [call])).train()
+    (row,) = run.rows("agent_call")
+    assert "error" not in row
+    assert len(run.requests()) == 1
+
+
 def test_endpoint_and_key_cannot_be_changed_by_a_request():
     run = Run(Says("ok"))
     told: list[Any] = []

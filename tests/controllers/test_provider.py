@@ -12,7 +12,10 @@ from it2nb.controllers import provider
 from it2nb.controllers.body import MAX_BODY
 from it2nb.controllers.own_loop import OwnLoop
 from it2nb.controllers.provider import Provider, Tool
+from it2nb.controllers.reading import wishes
+from it2nb.controllers.tools import Toolbox
 from it2nb.core.errors import AgentError, It2nbError
+from it2nb.core.wire import ActionSchema
 from tests.controllers.endpoint import Drops, Endpoint, Fails, Hangs, Raw, Says
 
 KEY = "sk-secret-12345"
@@ -123,6 +126,29 @@ def test_an_answer_of_a_shape_that_the_library_trips_over_is_no_other_error(ask,
         ask(endpoint, retries=1)
     assert caught.value.maybe_billed and caught.value.lost_tries == 2
     assert KEY not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [{"type": "text", "text": None}, {"type": "text", "text": 3},
+     {"type": "tool_use", "id": "1", "name": None, "input": 5},
+     {"type": "tool_use", "id": 7, "name": "set_knob", "input": [1]}],
+    ids=str,
+)  # fmt: skip
+def test_parts_that_are_no_text_and_no_object_are_no_other_error(ask, part):
+    told = {
+        "id": "1", "type": "message", "role": "assistant", "model": "m", "content": [part],
+        "stop_reason": "end_turn", "stop_sequence": None,
+        "usage": {"input_tokens": 1, "output_tokens": 1},
+    }  # fmt: skip
+    box = Toolbox([ActionSchema(name="set_knob")], [])
+    with Endpoint(Raw(json.dumps(told))) as endpoint:
+        try:
+            answer = ask(endpoint, vendor="anthropic:", retries=0)
+        except AgentError:
+            return
+    assert isinstance(answer.text, str)
+    assert all(each.wrong for each in wishes(answer.text, answer.calls, box))
 
 
 def test_a_flood_is_cut_off_and_not_asked_for_again(ask):
