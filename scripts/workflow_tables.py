@@ -105,8 +105,8 @@ def _seeds(told: dict[str, Any]) -> Iterator[str]:
         f"made the goal better by less than {TOLERANCE * 100:g} %, and wait for {PATIENCE} more "
         "after each cut; the agent also cuts to a third what got much worse. They are set in the "
         "same way for all workflows. The two language models evaluate twice as often as the "
-        "others: with 12 evaluations a run their loss fell by more than that to the end, and "
-        "nobody asked for anything. Nothing was tuned on whether it helps.\n"
+        "others: with 12 evaluations in 300 steps muon's loss fell by more than that to the end, "
+        "and nobody asked for anything. Nothing was tuned on whether it helps.\n"
     )
     yield (
         "In a cell: the mean of the goal at the end over the seeds, its range, and how many "
