@@ -62,6 +62,10 @@ class Passage:
         if board is not None:
             for optimizer in {id(each): each for each in self._alive()}.values():
                 board.before(optimizer)
+        return _nothing
+
+    def entered(self) -> Callable[[], None]:
+        """It is entered, and everything else that had to be set for it is: return its exit."""
         return self.leave
 
     def leave(self) -> None:
@@ -161,8 +165,10 @@ def _passage() -> Passage | None:
             if isinstance(known, Passage):
                 return known
         passage = Passage()
-        # For good: what was compiled stays so, and a later run may use it again.
-        entries.append(passage.enter)
+        # For good: what was compiled stays so, and a later run may use it again. Its entry comes
+        # first and its exit last: a stop that is raised there leaves no setting of PyTorch behind.
+        entries.insert(0, passage.enter)
+        entries.append(passage.entered)
         exits.append(passage.leave)  # of the call under way
         return passage
     return None
@@ -190,6 +196,10 @@ def _must_not_break() -> bool:
     except (ImportError, AttributeError):
         # Private, and not in every version: then our hooks break the graph, as they do anyway.
         return False
+
+
+def _nothing() -> None:
+    """What there is to do for an entry at the exit; see `Passage.entered`."""
 
 
 def _board() -> Any:

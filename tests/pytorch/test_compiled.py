@@ -255,6 +255,21 @@ def test_a_stop_ends_a_step_in_one_graph_and_none_comes_after_it() -> None:
     assert weight[0, 0].item() == pytest.approx(1 - 2 * 0.1)
 
 
+def test_a_stop_leaves_no_setting_of_the_compiler_behind() -> None:
+    optimizer = Plain(parameters(1), lr=0.1)
+    gradients(optimizer)
+    step = torch.compile(lambda: optimizer.step(), backend="eager", fullgraph=True, dynamic=True)
+    config = torch._dynamo.config
+    before = config.automatic_dynamic_shapes, config.assume_static_by_default
+    with run() as (session, _):
+        step()
+        session.submit({"type": "stop"})
+        for _ in range(3):
+            with pytest.raises(StopTraining):
+                step()
+    assert (config.automatic_dynamic_shapes, config.assume_static_by_default) == before
+
+
 def test_branches_without_a_step_are_no_control_points_and_two_steps_are_two() -> None:
     (weight,) = weights = parameters(1)
     optimizer = Plain(weights, lr=0.1)
