@@ -166,6 +166,7 @@ class NoImprovement:
 class _Stalling:
     of: NoImprovement
     best: float | None = None
+    best_at: int = 0
     since: int = 0
     seen: int = -1
 
@@ -179,12 +180,13 @@ class _Stalling:
         self.seen = at
         value = seen.metrics[of.metric]
         if math.isfinite(value) and (self.best is None or self._improves(value)):
-            self.best, self.since = value, at
+            self.best, self.best_at, self.since = value, at, at
             return None
         if self.best is None or at - self.since < of.steps:
             return None
         said = (
-            f"{of.metric} {value:.5g} at step {at}, no better than {self.best:.5g} at {self.since}"
+            f"{of.metric} {value:.5g} at step {at}: no better than the best, {self.best:.5g} at "
+            f"step {self.best_at}, for {at - self.since} steps"
         )
         self.since = at
         return said

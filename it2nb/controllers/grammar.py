@@ -2,7 +2,7 @@
 
 ::
 
-    condition ("and" condition)* ":" action ("then" action)* ("," limit)*
+    ["when"] condition ("and" condition)* (":" | "then") action ("then" action)* ("," limit)*
 
     condition   at 1000 | every 500
                 no improvement of val_loss by 1 % in 300 steps   (decrease of, increase of)
@@ -34,9 +34,12 @@ from it2nb.controllers.conditions import (
     NotFinite,
 )
 from it2nb.controllers.rule_words import (
+    BEGINS,
+    COMPARES,
     KINDS,
     LIMITS,
     NANS,
+    NO_OR,
     PLAIN,
     SIDES,
     VERBS,
@@ -86,7 +89,8 @@ class _Reader:
     def rule(self) -> Rule:
         """Read all of it."""
         condition = self.conditions()
-        if not self._sign(":") and not self._word("then"):
+        colon = self._sign(":")
+        if not self._word("then") and not colon:
             self._fail("a ':' and what to ask for should stand here", ["and", "for", "then"])
         rule = self._action(Rule(condition))
         while self._word("then", "and"):
@@ -107,11 +111,36 @@ class _Reader:
     # --- conditions ----------------------------------------------------------------------------
 
     def conditions(self) -> Condition:
-        """Read one, or several joined by "and"."""
+        """Read one, or several joined by "and"; "when" or "if" may stand before them."""
+        if self._now.text.lower() in ("when", "if") and not self._is_metric():
+            self._next()
         found = [self._condition()]
         while self._word("and"):
             found.append(self._condition())
         return found[0] if len(found) == 1 else All(tuple(found))
+
+    def _is_metric(self) -> bool:
+        """Whether a comparison comes next, so that a metric's name stands here: ``if > 3``."""
+        token = self._tokens[min(self._at + 1, len(self._tokens) - 1)]
+        return token.text.lower() in (">", "<", ">=", "<=", *SIDES, *COMPARES)
+
+    def _check_beginning(self) -> None:
+        """Mark the word before a condition, and not the first one that can't follow it."""
+        begun, now = self._last, self._now
+        if begun.kind != "word":
+            return
+        close = bool(difflib.get_close_matches(begun.text.lower(), BEGINS, cutoff=0.6))
+        is_name = now.kind == "word" and self._is_metric()
+        if is_name or now.text.lower() in KINDS or (close and now.kind in ("word", "number")):
+            if begun.text.lower() == "or":
+                self._fail_at(begun, NO_OR)
+            hint = near(begun.text.lower(), BEGINS) if close else ""
+            quoted = f'; a metric of two words stands in quotes: "{begun.text} {now.text}"'
+            self._fail_at(
+                begun,
+                f"no condition begins with {begun.text!r:.40}"
+                + (hint or (quoted if is_name else "")),
+            )
 
     def _condition(self) -> Condition:
         if self._word("at", "after"):
@@ -138,7 +167,10 @@ class _Reader:
         metric = self._name("a metric")
         by, is_share = 0.0, True
         if self._word("by"):
+            amount = self._now
             number = self._number("how much counts as an improvement")
+            if number < 0:
+                self._fail_at(amount, "what counts as an improvement can't be below 0")
             is_share = self._sign("%") or self._word("percent")
             by = number / 100 if is_share else number
         if not self._word("in", "for", "within"):
@@ -153,6 +185,8 @@ class _Reader:
 
     def _about(self, metric: str) -> Condition:
         """What stands behind a metric's name."""
+        if self._now.text.lower() not in (*COMPARES, *SIDES):
+            self._check_beginning()
         if self._word("crosses", "rises", "falls", "goes"):
             rising = {"rises": True, "falls": False}.get(self._last.text.lower())
             side = self._one_of(tuple(SIDES))
@@ -372,6 +406,8 @@ class _Reader:
 
     def _fail(self, said: str, known: Iterable[str]) -> NoReturn:
         token = self._now
+        if token.kind == "word" and token.text.lower() == "or":
+            self._fail_at(token, NO_OR)
         meant = ""
         names = list(known)
         if token.kind == "word" and names:

@@ -22,10 +22,15 @@ MAX_TEXT = 2_000
 
 #: Words that a comparison may be written in.
 SIDES = {"above": ">", "over": ">", "below": "<", "under": "<"}
+#: Words that a condition may begin with, besides a metric.
+BEGINS = ("at", "after", "every", "no", "when", "if")
+#: Words that make a comparison of the name before them.
+COMPARES = ("is", "stays", "crosses", "rises", "falls", "goes")
 PLAIN = ("pause", "resume", "stop", "evaluate", "undo", "end_round")
 VERBS = (*PLAIN, "save", "note", "set", "do", "halve", "double", "multiply", "divide")
 LIMITS = ("once", "twice", "at most", "cooldown", "from step", "until step")
 KINDS = ("improvement", "decrease", "increase")
+NO_OR = 'there is no "or" in a rule: write two rules'
 NANS = ("nan", "inf", "infinite", "nonfinite")
 
 
@@ -69,9 +74,9 @@ def is_name(text: str) -> bool:
 
 
 _RESERVED = frozenset(
-    {"and", "then", "at", "every", "no", "after", *NANS, *SIDES, *VERBS, "is", "crosses",
-     "rises", "falls", "for", "x", "times", "to", "by", "of", "in", "once", "twice", "cooldown",
-     "from", "until", "true", "false", "step", "steps", "not"}
+    {"and", "or", "when", "if", "then", "at", "every", "no", "after", *NANS, *SIDES, *VERBS,
+     "is", "crosses", "rises", "falls", "for", "x", "times", "to", "by", "of", "in", "once",
+     "twice", "cooldown", "from", "until", "true", "false", "step", "steps", "not"}
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from it2nb.controllers.conditions import (
     say,
 )
 from it2nb.controllers.observation import Observation
+from it2nb.core.expected import missed
 from it2nb.core.wire import Action, ActionResult
 
 
@@ -154,6 +155,17 @@ class Rule:
         return Watching(self)
 
 
+def knobs_of(rule: Rule) -> list[str]:
+    """Return the knobs that a rule would set."""
+    named = (payload.get("name") for type, payload in rule.actions if type == "set_knob")
+    return [name for name in named if isinstance(name, str)]
+
+
+def who_waits(rule: Rule) -> str:
+    """Name a rule where it is told what it waits for in vain."""
+    return f"the rule {rule.text!r:.200}"
+
+
 class Watching:
     """A rule under way: the controller that `attach` makes of it."""
 
@@ -172,12 +184,24 @@ class Watching:
         self._watch: Watch = rule.condition.begin(-1)
 
     def on_attach(self, attached: Any) -> None:
-        """Begin where the run is: a schedule's past steps do not count."""
+        """Begin where the run is: a schedule's past steps do not count.
+
+        Raises
+        ------
+        ControllerError
+            If it would set a knob that a run that trains already does not have.
+        """
         step = attached.session.step_count or -1
         self._watch = self.rule.condition.begin(step)
         self._step = step
+        session, who = attached.session, who_waits(self.rule)
+        for name in knobs_of(self.rule):
+            said = missed(session, "knob", name) if session.step_count else ""
+            if said:
+                raise ControllerError(f"{said}: the rule {self.rule.text!r:.200} is not watched")
+            session.expected.add(name, who, kind="knob", is_rule=True)
         for metric in metrics_of(self.rule.condition):
-            attached.session.expected.add(metric, f"the rule {self.rule.text!r:.200}")
+            session.expected.add(metric, who, is_rule=True)
 
     def ask(self, seen: Observation) -> Asked:
         """Look once; what the rule asks for if it is met."""

@@ -1,44 +1,65 @@
-"""Metrics that a rule, a guard or the goal waits for, and that may never come."""
+"""Metrics and knobs that a rule, a guard or the goal waits for, and that may never come."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
 
 from it2nb.core.errors import near
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session
 
-#: Optimizer steps between two looks.
-EVERY = 50
+#: Optimizer steps between two looks. A rule's slip is told of at the second look at which there
+#: are metrics: at the latest 50 steps after the first ones.
+EVERY = 25
 #: Rows of metrics after which a name is missed that is nearly one of those that came.
 ROWS = 50
 #: Rows after which any other name is missed: an evaluation may come seldom.
 MANY_ROWS = 500
 #: How near a name has to be to one that came, to be taken for a slip.
 _SLIP = 0.8
+#: What the names of metrics begin with that only an evaluation records, now and then.
+_SELDOM = re.compile(r"(val|valid|validation|eval|test|dev|heldout)([_/.\- ]|$)", re.IGNORECASE)
+
+Kind = Literal["metric", "knob"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A name that somebody waits for."""
+
+    kind: Kind
+    name: str
+    who: str
+    is_rule: bool = False
 
 
 class Expected:
-    """Warns once of each metric that is watched and never recorded. Costs nothing at most steps.
+    """Warns once of each name that is watched and never there. Costs nothing at most steps.
 
-    A name that is nearly one of the recorded ones is told of after 50 rows, any other after 500,
-    and what has not come by then at the end of the run.
+    A guard and the goal are told of a name that is nearly one of the recorded ones after 50 rows,
+    of any other after 500. A rule is told at the latest 50 steps after there are metrics, but for
+    names such as ``val_loss`` that an evaluation records. What has not come by the end of the run
+    is told of then.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._wanted: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._wanted: dict[Wanted, None] = {}
+        self._told: set[Wanted] = set()
+        self._since: int | None = None
         self._remove: Callable[[], None] = lambda: None
 
-    def add(self, metric: str, who: str) -> None:
-        """Note that `who` watches a metric. Any thread."""
-        if metric in self._told:
+    def add(self, name: str, who: str, *, kind: Kind = "metric", is_rule: bool = False) -> None:
+        """Note that `who` watches a metric, or would set a knob. Any thread."""
+        wanted = Wanted(kind, name, who, is_rule)
+        if wanted in self._told:
             return
-        self._wanted[metric] = who
+        self._wanted[wanted] = None
         self.look_out()
 
     def look_out(self) -> None:
@@ -51,10 +72,19 @@ class Expected:
         if len(self._session.metrics):
             self._tell(is_over=True)
 
+    def doubts(self) -> list[tuple[str, str]]:
+        """Return which rules wait in vain so far, and in words for what. Any thread."""
+        found = (
+            (each.who, missed(self._session, each.kind, each.name))
+            for each in list(self._wanted)
+            if each.is_rule
+        )
+        return [(who, said) for who, said in found if said]
+
     def _look(self, session: Session) -> None:
-        if len(session.metrics) < ROWS:
-            return
-        if self._tell(is_over=False):
+        if len(session.metrics) and (self._since is None or self._since > session.step_count):
+            self._since = session.step_count
+        if len(session.metrics) and self._tell(is_over=False):
             self._remove()
 
     def _tell(self, *, is_over: bool) -> bool:
@@ -62,19 +92,43 @@ class Expected:
         session = self._session
         names, rows = session.metrics.names(), len(session.metrics)
         wanted = dict(self._wanted)
-        if session.goal is not None and session.goal.metric not in self._told:
-            wanted.setdefault(session.goal.metric, "the goal of the run")
+        if session.goal is not None:
+            goal = Wanted("metric", session.goal.metric, "the goal of the run")
+            if goal not in self._told:
+                wanted.setdefault(goal)
         waiting = False
-        for metric, who in wanted.items():
-            if metric in names:
-                self._wanted.pop(metric, None)
+        for each in wanted:
+            known: Collection[str] = names if each.kind == "metric" else session.knobs
+            if each.name in known:
+                self._wanted.pop(each, None)
                 continue
-            slip = difflib.get_close_matches(metric, names, n=1, cutoff=_SLIP)
-            if not (is_over or slip or rows >= MANY_ROWS):
+            if not (is_over or self._is_due(each, names, rows)):
                 waiting = True
                 continue
-            self._told.add(metric)
-            self._wanted.pop(metric, None)
+            self._told.add(each)
+            self._wanted.pop(each, None)
+            hint = near(each.name, known)
+            if each.kind == "knob":
+                session.warn(f"no knob is named {each.name!r}: {each.who} would set it{hint}")
+                continue
             since = "was recorded in this run" if is_over else f"was recorded in {rows} rows"
-            session.warn(f"no metric {metric!r} {since}: {who} waits for it{near(metric, names)}")
+            session.warn(f"no metric {each.name!r} {since}: {each.who} waits for it{hint}")
         return not waiting
+
+    def _is_due(self, wanted: Wanted, names: Collection[str], rows: int) -> bool:
+        if wanted.is_rule and not (wanted.kind == "metric" and _SELDOM.match(wanted.name)):
+            since = self._since
+            return since is not None and self._session.step_count - since >= EVERY
+        slip = difflib.get_close_matches(wanted.name, names, n=1, cutoff=_SLIP)
+        return rows >= MANY_ROWS or (rows >= ROWS and bool(slip))
+
+
+def missed(session: Session, kind: Kind, name: str) -> str:
+    """Say that there is no such metric or knob so far, and what was probably meant. Any thread.
+
+    Empty while there is none at all: then it may well come.
+    """
+    known: Collection[str] = session.metrics.names() if kind == "metric" else session.knobs
+    if not known or name in known:
+        return ""
+    return f"no {kind} {name!r} so far" + near(name, known).replace("; ", ", ", 1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from it2nb import archive, report
 from it2nb.controllers.attach import attach
+from it2nb.controllers.rules import who_waits
 from it2nb.core import lifetime
 from it2nb.core.errors import It2nbError
 from it2nb.core.session import Session
@@ -160,6 +161,7 @@ def _status(command: Command, shell: Any) -> Text:
         lines.append("  " + ", ".join(shown))
     if state.pending or state.waiting:
         lines.append(f"  {state.pending} requests pending, {len(state.waiting)} to be approved")
+    lines += [f"  {who}: {doubt}" for who, doubt in session.expected.doubts()]
     lines += [f"  warning: {each}" for each in state.warnings[-5:]]
     if state.journal_path:
         lines.append(f"  journal: {state.journal_path}")
@@ -237,8 +239,12 @@ def _policy(command: Command, shell: Any) -> Text:
 
 
 def _rule(command: Command, shell: Any) -> Text:
-    attached = attach(lifetime.current(), command.words[0])
-    return Text(f"{attached.name}: watched from step {attached.session.step_count} on")
+    session = lifetime.current()
+    attached = attach(session, command.words[0])
+    own = who_waits(attached.controller.target.rule)
+    said = [f"{attached.name}: watched from step {session.step_count} on"]
+    said += [f"  {doubt}" for who, doubt in session.expected.doubts() if who == own]
+    return Text("\n".join(said))
 
 
 def _rules(command: Command, shell: Any) -> pd.DataFrame:

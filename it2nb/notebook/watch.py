@@ -7,6 +7,7 @@ or the tensor changed in place. Nothing here keeps a tensor with its graph alive
 
 from __future__ import annotations
 
+import difflib
 import numbers
 import sys
 import weakref
@@ -125,7 +126,7 @@ class Watcher:
             with guard(f"--watch {each.watch.name}", self._session.report):
                 value = self._look_up(each, frames)
                 if value is _MISSING:
-                    self._tell_missing(each)
+                    self._tell_missing(each, frames)
                 elif self._is_new(each, value):
                     self._take(each, value, values)
         # Frames refer to the user's locals; the list must not outlive the call.
@@ -147,7 +148,8 @@ class Watcher:
         self.collect_late()
         for each in self._watched:
             if not each.found and self._points:
-                self._complain(each, "it was never set" if each.stale else "it was never there")
+                what = "it was never set" if each.stale else "it was never there"
+                self._complain(each, what + self._meant(each))
             each.stale = {}
             each.seen = _MISSING
 
@@ -175,11 +177,24 @@ class Watcher:
             each.stale = {}
         return bool(each.stale)
 
-    def _tell_missing(self, each: _Watched) -> None:
+    def _tell_missing(self, each: _Watched, frames: Sequence[FrameType]) -> None:
         soon = any(root in self._expected for root in each.roots)
-        if not soon or self._points == PATIENCE_STEPS:
-            what = "what it holds is an earlier cell's" if each.stale else "there is no such value"
-            self._complain(each, f"{what} after {self._points} steps")
+        if each.told or (soon and self._points != PATIENCE_STEPS):
+            return
+        what = "what it holds is an earlier cell's" if each.stale else "there is no such value"
+        self._complain(each, f"{what} after {self._points} steps{self._meant(each, frames)}")
+
+    def _meant(self, each: _Watched, frames: Sequence[FrameType] = ()) -> str:
+        """Say which variable a name may have meant that is none."""
+        names = {*self._namespace, *self._expected}
+        for frame in frames:
+            names.update(frame.f_code.co_varnames)
+        names = {name for name in names if not name.startswith("_")}
+        for root in each.roots:
+            close = [] if root in names else difflib.get_close_matches(root, names, n=1)
+            if close:
+                return f"; did you mean {close[0]!r}?"
+        return ""
 
     def _complain(self, each: _Watched, what: str) -> None:
         if what not in each.told:

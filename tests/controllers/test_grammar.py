@@ -61,6 +61,12 @@ from it2nb.controllers.rules import Rule, at, every, when
         ("at 5: save x then stop", at(5).save("x").stop()),
         ("at 5: stop = 2 then save x 2", at(5).set("stop", 2).multiply("save", 2)),
         ("at 5: x x 2", at(5).multiply("x", 2)),
+        ("when loss > 5: pause", when("loss > 5").pause()),
+        ("If loss > 5 then pause", when("loss > 5").pause()),
+        ("when nan: stop", when("nan").stop()),
+        ("loss > 5: then pause", when("loss > 5").pause()),
+        ("if > 3 and when is nan: stop",
+         Rule(All((Compare("if", ">", 3), NotFinite("when")))).stop()),
     ],
 )  # fmt: skip
 def test_texts_are_read(text: str, wanted: Rule) -> None:
@@ -93,6 +99,17 @@ def test_texts_are_read(text: str, wanted: Rule) -> None:
         ("at 5: lr x 1e-400", 11, "so small that it reads as 0"),
         ("at 5: lr x 1" + "0" * 400, 11, "the number is too large"),
         ("at 5: stop" + " " * 2000, 0, "at most 2000"),
+        ("loss > 5 or acc < 1: stop", 9, 'there is no "or" in a rule: write two rules'),
+        ("if loss > 5 or nan then stop", 12, 'there is no "or" in a rule: write two rules'),
+        ("loss > 5: pause or stop", 16, 'there is no "or" in a rule: write two rules'),
+        ("or loss > 5: pause", 0, "write two rules"),
+        ("when loss abve 5: pause", 10, "did you mean 'above'"),
+        ("val loss > 5: pause", 0, 'stands in quotes: "val loss"'),
+        ("loss > 1 and wen acc < 5: pause", 13, "did you mean 'when'"),
+        ("evry 100: save", 0, "did you mean 'every'"),
+        ("loss 5: pause", 5, "a comparison should stand here"),
+        ("loss plateaus for 9 steps: pause", 5, "a comparison should stand here"),
+        ("no improvement of loss by -1 in 3: stop", 26, "can't be below 0"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_marked(text: str, column: int, said: str) -> None:
@@ -113,7 +130,9 @@ def test_a_condition_alone() -> None:
         parse_condition("at 3: stop")
 
 
-names = st.sampled_from(["lr", "loss", "val_loss", "nan", "at", "my knob", 'a"b\\', "x", "lr[0]"])
+names = st.sampled_from(
+    ["lr", "loss", "val_loss", "nan", "at", "my knob", 'a"b\\', "x", "lr[0]", "if", "or"]
+)
 numbers = st.floats(allow_nan=False, allow_infinity=False, width=32).map(float)
 counts = st.integers(1, 10**6)
 conditions = st.one_of(

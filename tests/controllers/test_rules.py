@@ -309,3 +309,55 @@ def test_a_rule_on_a_metric_that_never_comes_is_told_of_once(text: str) -> None:
     (said,) = session.warnings
     assert "no metric 'los'" in said
     assert f"the rule '{text}' waits for it; did you mean 'loss'?" in said
+
+
+def test_a_plateau_is_told_with_the_step_of_the_best() -> None:
+    session = it2nb.TrainingSession(directory=None)
+    session.attach("no improvement of loss in 3 steps: note 'flat', cooldown 1")
+    for loss in (3.0, 1.0, 2.0, 2.5, 2.0, 2.25, 2.5, 2.75):
+        session.step({"loss": loss})
+    reasons = session.journal.requests()["reason"].tolist()
+    assert reasons == [
+        "loss 2 at step 5: no better than the best, 1 at step 2, for 3 steps",
+        "loss 2.75 at step 8: no better than the best, 1 at step 2, for 3 steps",
+    ]
+    session.end()
+
+
+def test_every_rule_on_an_unknown_metric_is_told_of_soon() -> None:
+    session = it2nb.TrainingSession(directory=None)
+    session.register_knob("lr", lambda: 0.1, lambda value: None)
+    rules = ["lozz > 3: stop", "lozz > 4: pause", "zzz > 1: stop", "at 900: lrr x 0.5"]
+    for each in [*rules, "loss > 9: stop", "val_loss > 9: stop", "at 900: learning_rate x 0.5"]:
+        session.attach(each)
+    (only,) = session.expected.doubts()  # no metric is known yet
+    assert only == ("the rule 'at 900: lrr x 0.5'", "no knob 'lrr' so far, did you mean 'lr'?")
+    for _ in range(10):
+        session.step()
+    for _ in range(50):
+        session.step({"loss": 1.0})
+    told = [[each for each in session.warnings if f"the rule {rule!r} w" in each] for rule in rules]
+    assert [len(each) for each in told] == [1, 1, 1, 1] and len(session.warnings) == 4
+    assert told[0][0].endswith("waits for it; did you mean 'loss'?")
+    assert told[3] == [
+        "no knob is named 'lrr': the rule 'at 900: lrr x 0.5' would set it; did you mean 'lr'?"
+    ]
+    for _ in range(100):
+        session.step({"loss": 1.0})
+    assert len(session.warnings) == 4
+    session.end()
+
+
+def test_a_rule_for_an_unknown_knob_is_refused_by_a_run_that_trains() -> None:
+    session = it2nb.TrainingSession(directory=None)
+    session.register_knob("lr", lambda: 0.1, lambda value: None)
+    session.attach("at 900: clip x 0.5")  # it may come
+    session.step({"loss": 1.0})
+    with pytest.raises(ControllerError) as caught:
+        session.attach("at 900: lrr x 0.5")
+    assert str(caught.value) == (
+        "no knob 'lrr' so far, did you mean 'lr'?: the rule 'at 900: lrr x 0.5' is not watched"
+    )
+    assert len(session.controllers) == 1
+    session.attach("at 900: learning_rate x 0.5")
+    session.end()

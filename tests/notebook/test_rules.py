@@ -45,6 +45,25 @@ def test_verbs_add_and_list_rules(shell: Any) -> None:
     session.finish()
 
 
+def test_what_a_rule_waits_for_in_vain_is_answered_at_once(shell: Any) -> None:
+    session = it2nb.TrainingSession(directory=None)
+    session.register_knob("lr", lambda: 0.1, lambda value: None)
+    session.attach("lozz > 4: stop")
+    session.step({"loss": 1.0})
+    said = str(shell.run_line_magic("it2", "rule lozz > 3: stop"))
+    assert said.splitlines() == [
+        "lozz > 3: stop: watched from step 1 on",
+        "  no metric 'lozz' so far, did you mean 'loss'?",
+    ]
+    status = str(shell.run_line_magic("it2", "status")).splitlines()
+    for each in ("lozz > 4: stop", "lozz > 3: stop"):
+        assert f"  the rule {each!r}: no metric 'lozz' so far, did you mean 'loss'?" in status
+    result = shell.run_cell("%it2 rule at 900: lrr x 0.5")
+    assert "no knob 'lrr' so far, did you mean 'lr'?" in str(result.error_in_exec)
+    assert len(session.controllers) == 2
+    session.finish()
+
+
 ROUNDS = """\
 import torch
 def train(session, ctx):

@@ -188,7 +188,9 @@ def test_a_missing_name_is_told_once_and_no_error() -> None:
     watched = Watched("los")
     watched.run("loss = 1.0\nfor _ in range(3): point()")
     watched.watcher.finish()
-    assert watched.session.warnings == ["--watch los: there is no such value after 1 steps"]
+    assert watched.session.warnings == [
+        "--watch los: there is no such value after 1 steps; did you mean 'loss'?"
+    ]
 
 
 def test_a_name_that_the_cell_binds_later_is_waited_for() -> None:
@@ -200,6 +202,15 @@ def test_a_name_that_the_cell_binds_later_is_waited_for() -> None:
     never.run(f"for _ in range({PATIENCE_STEPS}): point()")
     assert never.session.warnings == [
         f"--watch val: there is no such value after {PATIENCE_STEPS} steps"
+    ]
+
+
+def test_a_mistyped_name_is_told_with_the_one_that_was_meant() -> None:
+    watched = Watched("loss", "acccc", "far=los_of(x)")
+    watched.run("def step():\n    acc = loss = 1.0\n    point()\nfor _ in range(3): step()")
+    assert watched.session.warnings == [
+        "--watch acccc: there is no such value after 1 steps; did you mean 'acc'?",
+        "--watch far: there is no such value after 1 steps; did you mean 'loss'?",
     ]
 
 
