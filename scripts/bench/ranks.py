@@ -32,7 +32,9 @@ def measure(quick: bool) -> list[Measured]:
         how, delay = (
             ("as rank 0 chooses", "about 50 ms")
             if every is None
-            else (f"every {every} steps" if every > 1 else "every step", f"up to {every} steps")
+            else (f"every {every} steps", f"up to {every} steps")
+            if every > 1
+            else ("every step", "for the end of the step")
         )
         # What is promised is for k = 10; the others show what k buys.
         goal = 100.0 if every == 10 else None
