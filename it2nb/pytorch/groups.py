@@ -6,6 +6,7 @@ keeps a group, its list or a tensor in it (CASES C11).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -110,14 +111,23 @@ def labels(groups: Sequence[Group], models: Iterable[nn.Module] = ()) -> list[st
     (``block.3``), known from ``named_parameters`` or from the models; then ``decay`` and
     ``no_decay`` for two groups of which one has no weight decay; else its index.
 
+    Digits in brackets mean the index of a group and nothing else. So a name that the user gave
+    and that is a number is used only where it is the index, and names of modules are used for
+    no group when one of them has digits and dots alone, as in a ``Sequential``.
+
     Returns
     -------
     list of str, one a group
     """
     fallback = [str(index) for index in range(len(groups))]
-    given = [str(each.get("name") or each.get("group_name") or "") for each in groups]
+    given = [
+        "" if _is_number(name) and name != index else name
+        for name, index in zip(_given(groups), fallback, strict=True)
+    ]
     known = parameter_names(models)
     common = [_common(_names_of(group, known)) for group in groups]
+    if any(map(_is_number, common)):
+        common = [""] * len(groups)
     for names in (given, common, _by_decay(groups)):
         if all(names) and len(set(names)) == len(names):
             return names
@@ -130,6 +140,13 @@ def labels(groups: Sequence[Group], models: Iterable[nn.Module] = ()) -> list[st
     ]
 
 
+def misleading_names(groups: Sequence[Group]) -> dict[int, str]:
+    """Return the names that the user gave and `labels` does not use, by index of the group."""
+    return {
+        at: name for at, name in enumerate(_given(groups)) if _is_number(name) and name != str(at)
+    }
+
+
 def parameter_names(models: Iterable[nn.Module]) -> dict[int, str]:
     """Return the names of all parameters by id."""
     return {
@@ -137,6 +154,20 @@ def parameter_names(models: Iterable[nn.Module]) -> dict[int, str]:
         for model in models
         for name, parameter in model.named_parameters()
     }
+
+
+def _given(groups: Sequence[Group]) -> list[str]:
+    told = [(each.get("name"), each.get("group_name")) for each in groups]
+    # Not by truth: a group may be called 0.
+    return [
+        next((str(name).strip() for name in names if name is not None and name != ""), "")
+        for names in told
+    ]
+
+
+def _is_number(name: str) -> bool:
+    """Whether a name could be taken for an index: ``"0"``, ``"1.2"``."""
+    return re.fullmatch(r"[\d.]+", name) is not None
 
 
 def _names_of(group: Group, known: Mapping[int, str]) -> list[str]:

@@ -6,7 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from it2nb.core.errors import SessionEnded
+from it2nb.core.faults import guard
 from it2nb.core.knobs import Knob
+from it2nb.pytorch.leaving import leave
 from it2nb.pytorch.schedulers import unwrapped
 from it2nb.pytorch.steered import SteeredOptimizer
 from it2nb.pytorch.switchboard import switchboard
@@ -94,9 +96,14 @@ class Steering:
                 self._drop(each)
 
     def close(self) -> None:
-        """Let go of all of them; their knobs stay and show the last value."""
+        """Let go of all of them; their knobs stay and show the last value.
+
+        What is in force stays in the groups where no scheduler drives it; see `leaving`.
+        """
         for each in self.optimizers:
             each.close()
+            with guard(f"what stays in {each.name}", self._session.report):
+                leave(each)
             switchboard().leave(each)
         self.optimizers.clear()
 

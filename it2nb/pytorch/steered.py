@@ -149,6 +149,11 @@ class SteeredOptimizer:
         self.prefix = prefix
         old = {knob.name: knob for knob in self.knobs}
         names = groups.labels(optimizer.param_groups, self.session.bound.models)
+        for at, given in groups.misleading_names(optimizer.param_groups).items():
+            self.warn(
+                f"parameter group {at} is called {given!r}, which reads like the index of a "
+                f"group: it goes by {names[at]!r}; another name, such as 'head', would be used"
+            )
         self.knobs = [
             knob for setting in self.settings.values() for knob in knobs_of(self, setting, names)
         ]

@@ -123,6 +123,56 @@ def test_groups_are_named_by_themselves_or_by_the_modules_of_their_weights() -> 
     assert names(told) == {"lr", "lr[stem]", "lr[block.0]", "lr[block.1]"}
 
 
+def test_digits_in_brackets_are_the_index_whatever_the_modules_are_called() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": list(model[2].parameters()), "lr": 1e-2},
+            {"params": list(model[0].parameters()), "lr": 1e-3},
+        ]
+    )
+    session = Session(directory=None)
+    session.bind_model(model)
+    add_optimizer_knobs(session, optimizer)
+    assert [name for name in session.knobs if name.startswith("lr")] == ["lr", "lr[0]", "lr[1]"]
+    assert [m.name for m in session.knobs["lr"].view().members] == ["0", "1"]
+    with session.run():
+        session.submit({"type": "set_knob", "payload": {"name": "lr[0]", "value": 0.05}})
+        session.pump()
+    assert both(optimizer, "lr") == (0.05, 1e-3)
+
+
+@pytest.mark.parametrize("paths", [("0", "2"), ("stem", "1"), ("1.0", "1.2"), ("0.0", "stem.1")])
+def test_names_of_modules_that_read_like_an_index_name_no_group(paths: tuple[str, str]) -> None:
+    parts = [nn.Linear(2, 2), nn.Linear(2, 2)]
+    groups = [
+        {"params": list(part.named_parameters(prefix))}
+        for part, prefix in zip(parts, paths, strict=True)
+    ]
+    session = Session(directory=None)
+    add_optimizer_knobs(session, torch.optim.SGD(groups, lr=0.1))
+    assert [name for name in session.knobs if name.startswith("lr")] == ["lr", "lr[0]", "lr[1]"]
+
+
+def test_a_given_name_that_is_another_groups_index_is_not_used_and_told() -> None:
+    def names(*given: Any) -> tuple[list[str], list[str]]:
+        groups = [{"params": parameters(), "name": each} for each in given]
+        session = Session(directory=None)
+        add_optimizer_knobs(session, torch.optim.SGD(groups, lr=0.1))
+        return [name for name in session.knobs if name.startswith("lr[")], session.warnings
+
+    assert names("0", 1) == (["lr[0]", "lr[1]"], [])
+    found, told = names("1", "0")
+    assert found == ["lr[0]", "lr[1]"]
+    assert len(told) == 2 and "parameter group 0 is called '1'" in told[0]
+    found, told = names("body", 0)
+    assert found == ["lr[body]", "lr[1]"]
+    assert len(told) == 1 and "it goes by '1'" in told[0]
+    single = Session(directory=None)
+    add_optimizer_knobs(single, torch.optim.SGD([{"params": parameters(), "name": "1"}], lr=0.1))
+    assert "lr[0]" in single.knobs and "lr[1]" not in single.knobs
+
+
 def test_a_group_can_be_asked_for_by_number_also_when_it_has_a_name() -> None:
     optimizer = decay_groups()
     session = Session(directory=None)
