@@ -43,8 +43,11 @@ export class Curves {
   #store: Store | null = null;
   #asked = -1;
   #askedAt = 0;
+  #askedEnd = 0;
+  #askedBranches: Store["branches"] = [];
   #visible = true;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  #reminder: ReturnType<typeof setTimeout> | undefined;
   #frame = 0;
   #purseMs = SAVED_MS;
   #paidAt = performance.now();
@@ -275,16 +278,20 @@ export class Curves {
     this.#refine(true);
   }
 
-  /** Ask for the points of the zoomed stretch; again while the run still writes into it. */
+  /** Ask for the points of the zoomed stretch; again as long as it was not whole when asked for. */
   #refine(now: boolean): void {
     const { zoom, axis } = this.#look;
     if (zoom === null || this.#store === null) return;
-    const { head, watch } = this.#store;
+    const { head, watch, branches } = this.#store;
     const end = axis === "step" ? head.step : head.elapsed_s;
-    const growing = zoom[1] >= end && head.status === "running";
-    const again = growing && performance.now() - this.#askedAt > 2_000;
+    const more = end !== this.#askedEnd && Math.min(end, this.#askedEnd) < zoom[1];
+    const restMs = head.status === "running" ? 2_000 : 300;
+    const rested = performance.now() - this.#askedAt > restMs;
+    const again = rested && (more || branches !== this.#askedBranches);
     if (!now && !again) return;
     this.#askedAt = performance.now();
+    this.#askedEnd = end;
+    this.#askedBranches = branches;
     this.#asked = this.hands.window({
       names: watch.slice(0, 12),
       axis,
@@ -311,6 +318,22 @@ export class Curves {
     }
     this.#lastRound = began;
     this.#pay(began);
+    this.#remind();
+  }
+
+  /** See to what is cut off or left out, also when nothing new comes: a long step, a lost kernel. */
+  #remind(): void {
+    const dueAt = Math.min(...[...this.#byName.values()].map((plot) => plot.dueAt));
+    clearTimeout(this.#reminder);
+    if (!Number.isFinite(dueAt)) return;
+    this.#reminder = setTimeout(
+      () => {
+        const now = performance.now();
+        for (const plot of this.#byName.values()) if (plot.dueAt <= now) this.#dirty.add(plot);
+        this.#schedule();
+      },
+      Math.max(0, dueAt - performance.now()) + 1,
+    );
   }
 
   /** What has to be drawn by Plotly has a frame each; what it cost is paid off first. */
@@ -366,6 +389,7 @@ export class Curves {
 
   #close(): void {
     clearTimeout(this.#timer);
+    clearTimeout(this.#reminder);
     cancelAnimationFrame(this.#frame);
     for (const plot of this.#byName.values()) plot.close(this.#plotly);
     this.#byName.clear();

@@ -42,6 +42,8 @@ export class Plot {
   #restMs = 0;
   #newsMs = 0;
   #reactedAt = 0;
+  #outside = false;
+  #dueAt = Number.POSITIVE_INFINITY;
 
   constructor(
     private readonly name: string,
@@ -70,6 +72,11 @@ export class Plot {
     return this.#wired;
   }
 
+  /** When it has to be drawn although nothing new may come: something is cut off or left out. */
+  get dueAt(): number {
+    return this.#dueAt;
+  }
+
   /** Have Plotly draw it all the next time. */
   invalidate(): void {
     this.#figure = null;
@@ -92,6 +99,8 @@ export class Plot {
     this.#findPaths(this.#figure.strokes);
     this.#drawnX = endOf(lines, look);
     this.#drawnAt = now;
+    this.#outside = false;
+    this.#dueAt = Number.POSITIVE_INFINITY;
     if (!this.#wired) this.#wire();
   }
 
@@ -121,16 +130,21 @@ export class Plot {
     const end = endOf(lines, look);
     const grownPx = ((end - this.#drawnX) / (high - low)) * width;
     const now = performance.now();
-    if (points >= this.#points && grownPx < 1 && now - this.#drawnAt < PIXEL_MS) return true;
+    if (points >= this.#points && grownPx < 1 && now - this.#drawnAt < PIXEL_MS) {
+      if (points > this.#points) this.#dueAt = Math.min(this.#dueAt, this.#drawnAt + PIXEL_MS);
+      return true;
+    }
     const traces = strokesOf(lines, store, look, this.colors);
     const added = points - this.#points;
     // Fewer than before: the line was thinned, or replaced by a snapshot.
     const from = added >= 0 ? added + 2 : points;
     if (traces.length !== figure.strokes) return false;
     // A curve that leaves its axes is cut off there for a moment, rather than drawn too often.
-    const rested = now - this.#reactedAt;
-    if (rested >= this.#restMs && end > high) return false;
-    if (rested >= this.#newsMs && !fits(traces, figure.frame, from)) return false;
+    if (!fits(traces, figure.frame, from)) this.#outside = true;
+    let dueAt = Number.POSITIVE_INFINITY;
+    if (end > high) dueAt = this.#reactedAt + this.#restMs;
+    if (this.#outside) dueAt = Math.min(dueAt, this.#reactedAt + this.#newsMs);
+    if (now >= dueAt) return false;
     if (this.#paths.some((each) => each[0]?.isConnected !== true)) return false;
     traces.forEach((trace, at) => {
       const [path, ...others] = this.#paths[at] as [Element, ...Element[]];
@@ -141,6 +155,7 @@ export class Plot {
     this.#points = points;
     this.#drawnX = end;
     this.#drawnAt = now;
+    this.#dueAt = dueAt;
     return true;
   }
 

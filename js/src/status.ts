@@ -64,7 +64,11 @@ export class Status {
     setText(this.#step, grouped(head.step));
     setText(this.#total, head.total_steps === null ? "" : ` / ${grouped(head.total_steps)}`);
     setAttribute(this.#step, "title", head.stepper === null ? null : `counted by ${head.stepper}`);
-    const moving = head.status === "running" && head.steps_per_s !== null && head.steps_per_s > 0;
+    const moving =
+      store.connected &&
+      head.status === "running" &&
+      head.steps_per_s !== null &&
+      head.steps_per_s > 0;
     setText(this.#rate, moving ? rate(head.steps_per_s ?? 0) : "");
     setText(this.#time, timeText(store, now));
     this.#beat(store, now);
@@ -122,11 +126,13 @@ export class Status {
 }
 
 /** Time since the start, and what is left of it where the length is known. */
-export function timeText({ head, headAt }: Store, now: number): string {
-  const live = head.status === "running" || head.status === "paused";
+export function timeText({ head, headAt, connected }: Store, now: number): string {
+  // Nobody knows what became of a run whose kernel is gone: its clock stands.
+  const live = connected && (head.status === "running" || head.status === "paused");
   const since = live ? Math.max(0, now - headAt) / 1_000 : 0;
   const elapsed = clock(head.elapsed_s + since);
-  if (head.status !== "running" || head.total_steps === null || !head.steps_per_s) return elapsed;
+  if (!live || head.status !== "running" || head.total_steps === null || !head.steps_per_s)
+    return elapsed;
   const left = Math.max(0, head.total_steps - head.step) / head.steps_per_s;
   return `${elapsed} · ${clock(Math.max(0, left - since))} left`;
 }

@@ -1,0 +1,166 @@
+// @vitest-environment jsdom
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import type { Plotly } from "../src/chart";
+import { Curves, type Hands } from "../src/curves";
+import { Series } from "../src/series";
+import { EMPTY, type Store } from "../src/store";
+
+/** Draws what Plotly draws as far as curves look at it, and notes how often and up to where. */
+class Chart {
+  drawn: number[] = [];
+  zoom: (event: object) => void = () => undefined;
+
+  react(div: HTMLElement, data: { x: number[] }[], layout: { xaxis: { range: number[] } }): void {
+    const ends = data.flatMap((trace) => trace.x.at(-1) ?? []);
+    this.drawn.push(Math.min(Math.max(...ends), layout.xaxis.range[1] as number));
+    const paths = data.map(() => '<g class="trace"><path class="js-line" d="M0,0"/></g>');
+    div.innerHTML = `<svg><g class="scatterlayer">${paths.join("")}</g></svg>`;
+    Object.assign(div, {
+      on: (name: string, call: (event: object) => void) => {
+        if (name === "plotly_relayout") this.zoom = call;
+      },
+    });
+    // It takes its time: the longer, the rarer it is asked for.
+    vi.setSystemTime(Date.now() + 10);
+    clock += 10;
+  }
+
+  purge(): void {
+    // Nothing is kept.
+  }
+}
+
+let clock = 0;
+let abort: AbortController;
+
+beforeEach(() => {
+  const nothing = class {
+    observe(): void {
+      // Nothing changes its size here.
+    }
+    disconnect(): void {
+      // Nor is anything out of sight.
+    }
+  };
+  vi.stubGlobal("ResizeObserver", nothing);
+  vi.stubGlobal("IntersectionObserver", nothing);
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "Date"] });
+  vi.stubGlobal("requestAnimationFrame", (call: () => void) => setTimeout(call, 16));
+  vi.stubGlobal("cancelAnimationFrame", (id: number) => clearTimeout(id));
+  clock = 0;
+  abort = new AbortController();
+  vi.spyOn(performance, "now").mockImplementation(() => clock);
+  vi.spyOn(HTMLElement.prototype, "clientWidth", "get").mockReturnValue(500);
+  vi.spyOn(HTMLElement.prototype, "clientHeight", "get").mockReturnValue(156);
+});
+
+afterEach(() => {
+  abort.abort();
+  vi.useRealTimers();
+  vi.restoreAllMocks();
+  vi.unstubAllGlobals();
+});
+
+/** Let time pass, in small steps, so that timers see the clock of their moment. */
+async function pass(ms: number): Promise<void> {
+  const until = clock + ms;
+  while (clock < until) {
+    clock += 10;
+    await vi.advanceTimersByTimeAsync(10);
+  }
+}
+
+interface Watched {
+  curves: Curves;
+  chart: Chart;
+  series: Series;
+  asked: { lo: number; hi: number }[];
+  tell(step: number, value?: number, status?: Store["head"]["status"]): void;
+}
+
+async function watched(): Promise<Watched> {
+  const chart = new Chart();
+  const series = new Series();
+  const asked: { lo: number; hi: number }[] = [];
+  const hands: Hands = {
+    watch: () => undefined,
+    window: (ask) => asked.push(ask),
+    select: () => undefined,
+    chart: () => Promise.resolve(chart as unknown as Plotly),
+    late: "",
+  };
+  const curves = new Curves(series, hands, abort.signal);
+  document.body.append(curves.element);
+  const watch = ["loss"];
+  let last = 0;
+  const tell = (step: number, value = 0.5, status: Store["head"]["status"] = "running") => {
+    const steps = Array.from({ length: step - last }, (_, i) => last + i + 1);
+    const values = steps.map((each, i) => (i === steps.length - 1 ? value : each % 2));
+    last = step;
+    const data = new Float64Array([...steps, ...steps.map((each) => each / 100), ...values]);
+    const curve = { name: "loss", branch_id: 0, round: 0, at: 0, thinned: false };
+    series.append({ ...curve, count: steps.length }, data);
+    const head = { ...EMPTY.head, status, step, steps_per_s: 100 };
+    curves.update({ ...EMPTY, synced: true, watch, head }, new Set(["loss"]));
+  };
+  await pass(50);
+  return { curves, chart, series, asked, tell };
+}
+
+test("a curve that left its axes is drawn whole although nothing new comes", async () => {
+  const { chart, tell } = await watched();
+  tell(100);
+  await pass(500);
+  // A burst that no axis has room for, and then a long step.
+  tell(2_000);
+  await pass(10_000);
+  expect(chart.drawn.at(-1)).toBe(2_000);
+});
+
+test("a value that left its axes is seen although it was the last one for long", async () => {
+  const { chart, tell } = await watched();
+  tell(100);
+  await pass(500);
+  const before = chart.drawn.length;
+  tell(103, 1e6);
+  await pass(5_000);
+  expect(chart.drawn.length).toBeGreaterThan(before);
+});
+
+test("while a curve grows inside of its axes Plotly has nothing to do", async () => {
+  const { chart, tell } = await watched();
+  tell(1_000);
+  await pass(5_000);
+  const before = chart.drawn.length;
+  for (let step = 1_001; step <= 1_020; step++) {
+    tell(step);
+    await pass(200);
+  }
+  expect(chart.drawn.length).toBe(before);
+});
+
+test("a zoomed stretch is asked for until it is whole", async () => {
+  const { chart, asked, tell } = await watched();
+  tell(100);
+  await pass(500);
+  chart.zoom({ "xaxis.range[0]": 50, "xaxis.range[1]": 150 });
+  expect(asked).toHaveLength(1);
+  // The run passes the edge of the stretch at once.
+  tell(400);
+  await pass(2_500);
+  tell(401);
+  expect(asked).toHaveLength(2);
+  await pass(2_500);
+  tell(500);
+  expect(asked).toHaveLength(2);
+});
+
+test("a zoomed stretch is asked for a last time when the run pauses inside of it", async () => {
+  const { chart, asked, tell } = await watched();
+  tell(100);
+  await pass(500);
+  chart.zoom({ "xaxis.range[0]": 50, "xaxis.range[1]": 900 });
+  await pass(400);
+  tell(200, 0.5, "paused");
+  expect(asked).toHaveLength(2);
+});
