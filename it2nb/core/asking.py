@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from it2nb.core.control import RunStatus
 from it2nb.core.preview import Preview, foresee
 from it2nb.core.standing import Standing
+from it2nb.core.values import shown
 from it2nb.core.wire import Action, ActionResult
 
 if TYPE_CHECKING:
@@ -142,6 +143,11 @@ class Asking(Standing):
         self, values: Mapping[str, Any], *, reason: str | None = None, timeout: float = 5.0
     ) -> Any:
         """Ask for several knobs at one control point, all or none; see `do`. Any thread."""
+        if not isinstance(values, Mapping):
+            raise TypeError(
+                f"batch takes a mapping of knobs to values, such as {{'lr': 0.1}}, not "
+                f"{shown(values)}"
+            )
         return self.do("batch", reason=reason, timeout=timeout, set=dict(values))
 
     def preview(self, action: Action | Mapping[str, Any], *, source: str = "python") -> Preview:

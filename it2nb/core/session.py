@@ -28,6 +28,7 @@ from it2nb.core.overview import Pace
 from it2nb.core.policy import Policy
 from it2nb.core.queue import ActionHandle
 from it2nb.core.rounds import Memory
+from it2nb.core.step_number import MOST, StepNumbers
 from it2nb.core.turns import Turns
 from it2nb.core.wire import ActionResult, Branch, new_id
 
@@ -158,6 +159,7 @@ class Session(Life):
         self._when_ended: list[Callable[[], Any]] = []
         self._pace = Pace()
         self._pumps = 0
+        self.step_numbers = StepNumbers(self)
         #: The replay that this run is; it brings its requests at their control points.
         self.replaying: Replaying | None = None
         #: The run of rank 0, on the other ranks of a distributed training.
@@ -197,7 +199,8 @@ class Session(Life):
             Numbers or zero-dimensional tensors.
         step : int, optional
             Its number; one more than the last by default. A smaller one than the last opens
-            a new branch.
+            a new branch. What is no whole number is told of once and counted as if it had not
+            been given, and so is the fourth of those that go down at every step.
         act : bool
             False records only: no request is served (for a second call at the same step).
 
@@ -217,8 +220,8 @@ class Session(Life):
             return CONTINUE
         if step is None:
             step = self._step + 1
-        elif step < self._step:
-            self._went_back(step)
+        elif type(step) is not int or not self._step <= step <= MOST:
+            step = self.step_numbers.read(step, self._step + 1)
         self._step = step
         if metrics is not None:
             self.metrics.record(
@@ -233,9 +236,7 @@ class Session(Life):
         if self._owner != get_ident() and not self._enter():
             return CONTINUE
         if step is not None and step != self._step:
-            if step < self._step:
-                self._went_back(step)
-            self._step = step
+            self._step = self.step_numbers.read(step, self._step)
         self._pumps += 1
         if act and (self._attention or self._step >= self.turns.due):
             return self.gate.pass_through()
@@ -335,9 +336,6 @@ class Session(Life):
         self._attention = True
         self.gate.begin_round()
         return True
-
-    def _went_back(self, step: int) -> None:
-        self.fork_branch(step - 1 if step > 0 else 0, f"the loop gave step {step} again")
 
 
 def _checked(run_id: str) -> str:

@@ -14,6 +14,7 @@ from it2nb.core.standing import Standing
 if TYPE_CHECKING:
     from it2nb.core.gate import Gate
     from it2nb.core.metrics import MetricStore
+    from it2nb.core.step_number import StepNumbers
 
 #: Rows that a fault may write about itself, so that a fault in a loop can't fill the disk.
 MAX_FAULT_ROWS = 200
@@ -26,6 +27,7 @@ class Telling(Standing):
 
     gate: Gate
     metrics: MetricStore
+    step_numbers: StepNumbers
     checkpoints: list[dict[str, Any]]
     warnings: list[str]
     _fault_rows: int
@@ -34,7 +36,7 @@ class Telling(Standing):
         """Record metrics of a step that is over, without a control point. Training thread."""
         self._assert_training_thread("record")
         self.metrics.record(
-            self._step if step is None else step,
+            self.step_numbers.beside(step),
             metrics,
             self.clock.monotonic() - self._t0,
             self._branch_id,
@@ -50,7 +52,7 @@ class Telling(Standing):
         """Tell that a checkpoint file is complete. Training thread."""
         entry = {
             "path": str(path),
-            "step": self._step if step is None else step,
+            "step": self.step_numbers.beside(step),
             "tag": tag,
             "branch_id": self._branch_id,
             "round": self._round,
@@ -61,7 +63,7 @@ class Telling(Standing):
 
     def checkpoint_loaded(self, path: Any, step: int | None = None) -> None:
         """Tell that ``control.load`` was done. Training thread."""
-        entry = {"path": str(path), "step": self._step if step is None else step}
+        entry = {"path": str(path), "step": self.step_numbers.beside(step)}
         self.emit("checkpoint_loaded", entry)
         self.gate.paid("load", entry)
 
