@@ -22,7 +22,8 @@
     ├── AgentError              a language model can't be asked, or did not answer
     └── MissingDependency       an optional package is not installed (also an ImportError)
 
-`StopTraining` is not here: it is a BaseException that ends a loop, not an error (core/control.py).
+`It2nbWarning` is a warning. `StopTraining` is not here: it is a BaseException that ends a loop,
+not an error (core/control.py).
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ from types import ModuleType
 
 class It2nbError(Exception):
     """Root of all errors of this package."""
+
+
+class It2nbWarning(UserWarning):
+    """Something came to nothing, and nobody was told of it in any other way."""
 
 
 class KnobError(It2nbError):

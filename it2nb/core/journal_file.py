@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 import weakref
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +17,27 @@ try:
     import fcntl
 except ModuleNotFoundError:  # Windows: no advisory locks, and nothing else to take
     fcntl = None
+
+_HELD = (errno.EACCES, errno.EAGAIN)
+#: Times that the lock is asked for.
+_TRIES = 5
+
+
+def is_being_written(path: Path) -> bool:
+    """Whether a living writer, in this process or another, holds the file. Any thread."""
+    if fcntl is None:
+        return False
+    try:
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as err:
+        return err.errno in _HELD
+    finally:
+        os.close(file)  # and with it the lock
+    return False
 
 
 class JournalFile:
@@ -56,15 +78,28 @@ class JournalFile:
         if fcntl is None:
             return
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._take_lock()
         except OSError as err:
-            if err.errno not in (errno.EACCES, errno.EAGAIN):
+            if err.errno not in _HELD:
                 return  # a file system without locks: the best that there is
             self.close()
             raise JournalError(
                 f"the journal {str(self.path)!r} is being written by another session; read it "
                 f"with it2nb.open(...), or give this run another run_id"
             ) from err
+
+    def _take_lock(self) -> None:
+        assert fcntl is not None and self._fd is not None
+        for _ in range(_TRIES):
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError as err:
+                if err.errno not in _HELD:
+                    raise
+            # `is_being_written` holds it for a moment.
+            time.sleep(0.002)
+        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def size(self) -> int:
         """Bytes of the file."""

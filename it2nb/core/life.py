@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, cast
@@ -11,12 +12,15 @@ from it2nb.core import lifetime
 from it2nb.core.asking import Asking
 from it2nb.core.control import RunStatus, StopTraining
 from it2nb.core.declaring import Declaring
-from it2nb.core.errors import SessionEnded, WrongThread
+from it2nb.core.errors import It2nbWarning, SessionEnded, WrongThread
 from it2nb.core.faults import Fault, frameless, guard
 
 if TYPE_CHECKING:
     from it2nb.core.queue import ActionHandle
     from it2nb.core.session import Session
+
+#: Requests that came to nothing and are named when the run ends.
+UNREAD = 3
 
 
 class Life(Declaring, Asking):
@@ -93,9 +97,26 @@ class Life(Declaring, Asking):
             self._ended.set()
             waiting, self._when_ended = self._when_ended, []
         lifetime.forget(cast("Session", self))
+        with guard("telling of requests that came to nothing"):
+            self._tell_unread()
         for tell in waiting:
             with guard(f"when_ended {getattr(tell, '__name__', tell)}", self.report):
                 tell()
+
+    def _tell_unread(self) -> None:
+        """Say once what a script asked for in vain and never looked at."""
+        unread = self.queue.unread()
+        if not unread:
+            return
+        told = "\n  ".join(str(each) for each in unread[:UNREAD])
+        more = f"\n  and {len(unread) - UNREAD} more" if len(unread) > UNREAD else ""
+        many = "1 request" if len(unread) == 1 else f"{len(unread)} requests"
+        warnings.warn(
+            f"{many} of run {self.run_id} came to nothing, and what came of them was not looked "
+            f"at (handle.result(), handle.status, journal.requests()):\n  {told}{more}",
+            It2nbWarning,
+            stacklevel=4,
+        )
 
     @contextmanager
     def run(self) -> Iterator[Self]:

@@ -23,8 +23,8 @@ class ActionHandle:
     """
 
     __slots__ = (
-        "_queue", "_result", "_then", "action", "actor", "behalf", "own", "served", "source",
-        "submitted_t", "waiting",
+        "_queue", "_result", "_seen", "_then", "action", "actor", "behalf", "own", "served",
+        "source", "submitted_t", "waiting",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +48,8 @@ class ActionHandle:
         self.served: list[int] | None = None
         self._queue = queue
         self._result: ActionResult | None = None
+        #: Whether somebody has looked what became of it.
+        self._seen = False
         self._then: list[Callable[[ActionHandle], object]] | None = None
 
     @property
@@ -58,49 +60,62 @@ class ActionHandle:
     @property
     def status(self) -> Status:
         """``"pending"``, ``"waiting"`` for approval, or the result's status."""
-        if self._result is not None:
-            return self._result.status
+        if (found := self._look()) is not None:
+            return found.status
         return "waiting" if self.waiting else "pending"
 
     @property
     def ok(self) -> bool:
         """Whether it was applied; False while there is no result."""
-        return self._result is not None and self._result.ok
+        found = self._look()
+        return found is not None and found.ok
 
     @property
     def requested(self) -> Any:
         """The result's; None while there is none."""
-        return None if self._result is None else self._result.requested
+        found = self._look()
+        return None if found is None else found.requested
 
     @property
     def before(self) -> Any:
         """The result's; None while there is none."""
-        return None if self._result is None else self._result.before
+        found = self._look()
+        return None if found is None else found.before
 
     @property
     def after(self) -> Any:
         """The result's; None while there is none."""
-        return None if self._result is None else self._result.after
+        found = self._look()
+        return None if found is None else found.after
 
     @property
     def step(self) -> int | None:
         """The result's; None while there is none."""
-        return None if self._result is None else self._result.step
+        found = self._look()
+        return None if found is None else found.step
 
     @property
     def data(self) -> Any:
         """The result's; None while there is none."""
-        return None if self._result is None else self._result.data
+        found = self._look()
+        return None if found is None else found.data
 
     @property
     def reason(self) -> str | None:
         """The result's; None while there is none."""
-        return None if self._result is None else self._result.reason
+        found = self._look()
+        return None if found is None else found.reason
 
     @property
     def error(self) -> str | None:
         """The result's; None while there is none."""
-        return None if self._result is None else self._result.error
+        found = self._look()
+        return None if found is None else found.error
+
+    def _look(self) -> ActionResult | None:
+        """Return the result for whoever asks; see `unread`."""
+        self._seen = self._seen or self._result is not None
+        return self._result
 
     def done(self) -> bool:
         """Whether the result is there."""
@@ -121,7 +136,7 @@ class ActionHandle:
         """
         if self._result is None:
             self._queue.wait_for(self, timeout)
-        result = self._result
+        result = self._look()
         if result is None:
             raise TimeoutError(
                 f"{self.action.type} {self.id} has no result after {timeout} s; it is still "
@@ -139,6 +154,7 @@ class ActionHandle:
         It runs on the thread that makes the result, mostly the training thread, and must
         return at once; what it raises is dropped.
         """
+        self._seen = True  # the call is given the handle
         with self._queue._done:
             if self._then is None:
                 self._then = []
@@ -158,9 +174,8 @@ class ActionHandle:
                 call(self)
 
     def __repr__(self) -> str:
-        said = (
-            str(self._result) if self._result is not None else f"{self.action.type}: {self.status}"
-        )
+        found = self._look()
+        said = f"{self.action.type}: {self.status}" if found is None else str(found)
         return f"<{said}>"
 
 
@@ -202,6 +217,17 @@ class RequestQueue:
     def known(self, action_id: str) -> ActionHandle | None:
         """Return the handle of a used id. Any thread."""
         return self._handles.get(action_id)
+
+    def unread(self) -> list[ActionResult]:
+        """Return results of Python's requests that came to nothing, and nobody looked at."""
+        return [
+            each._result
+            for each in list(self._handles.values())
+            if each.source == "python"
+            and not each._seen
+            and each._result is not None
+            and each._result.status in ("rejected", "failed")
+        ]
 
     def remember(self, handle: ActionHandle) -> None:
         """Make the id known without queueing it (a request that was refused at the door)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 #: What keeps and brings back state: their results hold what a replay needs, too.
 _OF_STATE = frozenset(
@@ -59,7 +59,7 @@ def readable(type: str, data: Mapping[str, Any], step: int | None = None) -> dic
     return found
 
 
-def is_listing(type: str, data: Any) -> bool:
+def is_listing(data: Any, type: str) -> TypeGuard[Mapping[str, Any]]:
     """Whether the data is that of ``list_checkpoints``, which a session may have replaced."""
     return (
         type == "list_checkpoints"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from it2nb.core.errors import JournalDamaged
+from it2nb.core.journal_file import is_being_written
 from it2nb.core.walk import Walk
 
 
@@ -30,6 +31,9 @@ class VerifyReport:
         like that of a run that did not finish: only an anchor tells them apart.
     torn_bytes : int
         Of an unfinished last line, which a killed writer leaves.
+    is_live : bool
+        Whether somebody has the file open to write: the run goes on. Always False where files
+        have no locks (Windows, some network disks).
     """
 
     ok: bool
@@ -39,12 +43,15 @@ class VerifyReport:
     head: str
     is_sealed: bool
     torn_bytes: int
+    is_live: bool = False
 
     def __str__(self) -> str:
         if not self.ok:
             return f"broken at seq {self.seq}: {self.reason}"
-        said = f"intact: {self.events} events, head {self.head}"
-        return said + (f" ({self.reason})" if self.reason else "")
+        extent = f"{self.events} events, head {self.head}"
+        if self.is_live:
+            return f"intact so far: {self.reason}; {extent}"
+        return f"intact: {extent}" + (f" ({self.reason})" if self.reason else "")
 
 
 def verify_file(path: str | Path, anchor: str | None = None) -> VerifyReport:
@@ -66,6 +73,8 @@ def verify_file(path: str | Path, anchor: str | None = None) -> VerifyReport:
     found = anchor is None or anchor == walk.hash.decode()
     broken: int | None = None
     reasons: list[str] = []
+    # Before the file is read: a run that ends meanwhile has sealed what is read then.
+    is_live = is_being_written(walk.path)
     try:
         for line in walk:
             found = found or line.hash.decode() == anchor
@@ -78,7 +87,9 @@ def verify_file(path: str | Path, anchor: str | None = None) -> VerifyReport:
             broken = walk.next_seq
             reasons.insert(0, "the anchor is not there: the end was cut off")
         elif not walk.is_sealed:
-            reasons.append("the run is not finished, or its end was cut off")
+            reasons.append(
+                "the run goes on" if is_live else "the run is not finished, or its end was cut off"
+            )
     return VerifyReport(
         ok=broken is None,
         events=walk.next_seq,
@@ -87,6 +98,7 @@ def verify_file(path: str | Path, anchor: str | None = None) -> VerifyReport:
         head=walk.hash.decode(),
         is_sealed=walk.is_sealed,
         torn_bytes=walk.torn,
+        is_live=is_live and broken is None and not walk.is_sealed,
     )
 
 

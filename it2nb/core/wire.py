@@ -167,7 +167,7 @@ class ActionResult(Message):
         if self.step is not None:
             said += f", after step {self.step}"
         listed: list[str] = []
-        if self.ok and is_listing(self.type, self.data):
+        if self.ok and is_listing(self.data, self.type):
             listed = listing_lines(self.data)
         elif self.ok and isinstance(self.data, dict):
             found = readable(self.type, self.data, self.step)

@@ -180,7 +180,7 @@ def _told(event: Event) -> str:
     match event.type:
         case "action_result":
             data, action = payload.get("data"), str(payload.get("type"))
-            if is_listing(action, data):
+            if is_listing(data, action):
                 return "; ".join(each.strip() for each in listing_lines(data))
             if isinstance(data, Mapping):
                 return _flat(readable(action, data, event.step))

@@ -154,3 +154,19 @@ def test_a_pack_that_was_forged_with_good_hashes_but_makes_no_sense_is_damage() 
     FILE.write_bytes(link(forged + b'"t":[0.0],"columns":{"loss":[1.0]}', GENESIS)[0])
     with pytest.raises(JournalDamaged, match="seq 0"):
         open_journal(FILE)
+
+
+def test_a_journal_that_is_being_written_is_intact_so_far() -> None:
+    journal = Journal(FILE, MetricStore(), run="r")
+    journal.append("note", {"text": "begin"})
+    report = verify_file(FILE)
+    assert report.ok and report.is_live and not report.is_sealed
+    assert str(report) == f"intact so far: the run goes on; 1 events, head {report.head}"
+    assert journal.verify() == report
+    journal.append("note", {"text": "it goes on: looking took nothing from the writer"})
+    with pytest.raises(JournalError, match="being written by another session"):
+        Journal(FILE, MetricStore(), run="r")
+    journal.close(seal=False)
+    left = verify_file(FILE)
+    assert not left.is_live
+    assert str(left).endswith("(the run is not finished, or its end was cut off)")
