@@ -182,6 +182,7 @@ class Journal(Ledger):
         with self._lock:
             if self._closed:
                 return
+            self._anew_from = float("-inf")  # it is the last time
             while self.seal_some(_PACKS):
                 pass
             if seal:
@@ -262,10 +263,6 @@ class Journal(Ledger):
 
     def tick(self) -> None:
         """What the sealing thread does four times a second."""
-        if self._file is not None and os.getpid() == self._pid:
-            with self._lock:
-                if not self._closed and self._file.is_gone():
-                    self._begin_anew()
         self.seal()
 
     def let_go(self) -> None:

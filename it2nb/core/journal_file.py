@@ -55,7 +55,8 @@ class JournalFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        # Made absolute: the program may change its directory.
+        self.path = Path(os.path.abspath(path))
         self._torn = False
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
         try:
@@ -106,10 +107,53 @@ class JournalFile:
         assert self._fd is not None
         return os.fstat(self._fd).st_size
 
-    def is_gone(self) -> bool:
-        """Whether somebody deleted the file."""
-        assert self._fd is not None
-        return os.fstat(self._fd).st_nlink == 0
+    def harm(self, size: int) -> str:
+        """Say what somebody else did to the file; empty while it is as we left it.
+
+        Parameters
+        ----------
+        size : int, bytes
+            What we have written.
+        """
+        if self._fd is None:
+            return ""
+        there: os.stat_result | None = None
+        with contextlib.suppress(OSError):
+            there = os.stat(self.path)
+        try:
+            ours = os.fstat(self._fd)
+        except OSError as err:
+            return f"was out of reach ({err.strerror})"
+        if there is None:
+            # One that was moved with its folder has its name still, and is written on.
+            return "" if ours.st_nlink else "was deleted"
+        if not os.path.samestat(ours, there):
+            return "was replaced by another"
+        return self._changed(ours, size)
+
+    def _changed(self, found: os.stat_result, size: int) -> str:
+        if found.st_nlink == 0:
+            return "was deleted or replaced"
+        if self._torn or found.st_size == size:
+            return ""
+        return "was cut short" if found.st_size < size else "was written into by somebody else"
+
+    def put_aside(self) -> Path | None:
+        """Rename what stands in the file's place; None when nothing does.
+
+        Raises
+        ------
+        OSError
+        """
+        if not os.path.lexists(self.path):
+            return None
+        aside = self.path.with_name(f"{self.path.name}.replaced")
+        number = 1
+        while os.path.lexists(aside):
+            number += 1
+            aside = self.path.with_name(f"{self.path.name}.replaced{number}")
+        os.rename(self.path, aside)
+        return aside
 
     def write(self, data: bytes, size: int) -> None:
         """Append whole lines; the file has `size` bytes of whole lines before.
@@ -118,12 +162,15 @@ class JournalFile:
         ------
         OSError
             If the disk refuses. The file is then cut back to `size`, now or, if even that
-            fails, before the next write.
+            fails, before the next write. Also if somebody else changed the file.
         """
         if self._fd is None:
             raise OSError(errno.EBADF, "the file is closed")
         if self._torn:
             self.cut(size)
+        harm = self._changed(os.fstat(self._fd), size)
+        if harm:
+            raise OSError(errno.ESTALE, f"the file {harm}")
         done = 0
         try:
             while done < len(data):
@@ -141,7 +188,8 @@ class JournalFile:
         """Cut the file back to `size` bytes; if that fails, the next write tries again."""
         assert self._fd is not None
         self._torn = True
-        os.ftruncate(self._fd, size)
+        if os.fstat(self._fd).st_size > size:  # or it would be filled up with zeros
+            os.ftruncate(self._fd, size)
         self._torn = False
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import time
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +55,12 @@ class Ledger(History):
         # Events; lines; events on disk; hash of the last line on disk; bytes of the file.
         self._state: tuple[int, int, int, bytes, int] = (0, 0, 0, GENESIS, 0)
         self._unfinished = False
+        #: Told in words of what somebody else did to the file. Called under the journal's lock.
+        self.on_harm: Callable[[str], object] | None = None
+        #: What was done to it, until there is a new one; not looked at again before a moment.
+        self._harm = ""
+        self._anew_from = float("-inf")
+        self._anew_wait_s = 0.25
         self._file: JournalFile | None = None
         torn = 0
         if path is not None:
@@ -138,6 +144,8 @@ class Ledger(History):
         """
         if self._unfinished:
             self._take_back()
+        if self._file is not None:
+            self._look_after(self._file)
         head, count, *_ = self._state
         stop = min(len(self.metrics), head - count + packs * PACK)
         if stop > head - count:
@@ -231,16 +239,32 @@ class Ledger(History):
             self._stems[self._freed] = None
             self._freed += 1
 
-    def _begin_anew(self) -> None:
-        """Somebody deleted the file: write all of it again, from memory."""
-        assert self.path is not None
+    def _look_after(self, file: JournalFile) -> None:
+        """Write all of it again, from memory, when somebody else took or changed the file."""
+        now = self._monotonic()
+        if now < self._anew_from:
+            return
+        self._harm = self._harm or file.harm(self._state[4])
+        if not self._harm:
+            return
+        # A program that replaces it again and again is not fought four times a second.
+        self._anew_wait_s *= 2
+        self._anew_from = now + self._anew_wait_s
         head, count, *_ = self._state
         self._state = head, count, 0, GENESIS, 0
-        self._degrade(OSError(errno.ENOENT, "the file was deleted"))
-        file = JournalFile(self.path)
-        old, self._file = self._file, file
-        if old is not None:
-            old.close()
+        said = f"the journal's file {self._harm}"
+        try:
+            aside = file.put_aside()
+            self._file, self._harm = JournalFile(file.path), ""
+        except (OSError, JournalError) as err:
+            self._degrade(OSError(errno.ESTALE, f"{said}, and no new one could be made: {err}"))
+            return
+        if aside is not None:
+            said += f"; what was found there is {aside.name} now"
+        self._degrade(OSError(errno.ESTALE, said))
+        file.close()
+        if self.on_harm is not None:
+            self.on_harm(f"{said}; the whole record is written anew")
 
     def _take_up(self, path: Path, file: JournalFile) -> int:
         """Read what a killed run left, cut off the line that it did not finish; return its size."""

@@ -166,6 +166,8 @@ class Session(Life):
         self.led_by: str | None = None
 
         self.journal = Journal(self.path, self.metrics, run=self.run_id, clock=clock, retain=retain)
+        # No row of the session's: the journal writes its own, and holds its lock meanwhile.
+        self.journal.on_harm = self.alert
         # One origin for the rows' t and for the metrics'.
         self._t0 = self.journal.t0
         self.turns = Turns()

@@ -231,6 +231,105 @@ def test_a_file_that_somebody_deletes_is_written_anew(journal: Journal) -> None:
     journal.verify()
 
 
+def replace(path: Path) -> bytes:
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes().replace(b'"n":1', b'"n":9'))
+    os.replace(other, path)
+    return path.read_bytes()
+
+
+def move_away(path: Path) -> bytes:
+    path.rename(path.with_name("backup"))
+    path.write_bytes(b"hi\n")
+    return b"hi\n"
+
+
+def cut_short(path: Path) -> bytes:
+    os.truncate(path, 100)
+    return path.read_bytes()
+
+
+def write_into(path: Path) -> bytes:
+    with path.open("ab") as file:
+        file.write(b"hi\n")
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("harm", [replace, move_away, cut_short, write_into])
+def test_a_file_that_somebody_changes_is_put_aside_and_written_anew(
+    journal: Journal, harm: Callable[[Path], bytes]
+) -> None:
+    told: list[str] = []
+    journal.on_harm = told.append
+    FILE.with_name("journal.jsonl.replaced").write_bytes(b"there already")
+    for n in range(3):
+        journal.metrics.record(n, {"loss": 1.0}, 0.0, 0, 0)
+        journal.append("note", {"n": n})
+    stranger = harm(FILE)
+    journal.seal()
+    assert FILE.with_name("journal.jsonl.replaced2").read_bytes() == stranger
+    [said] = told
+    assert "is journal.jsonl.replaced2 now; the whole record is written anew" in said
+    assert journal.append("note", {}).durable
+    assert open_journal(FILE).since() == journal.since()
+    assert [event.type for event in journal.since()][6:] == [
+        "journal_degraded",
+        "recovered",
+        "note",
+    ]
+    journal.close()
+    assert open_journal(FILE).verify().is_sealed
+
+
+@pytest.mark.parametrize("harm", [replace, cut_short, write_into])
+def test_nothing_is_acknowledged_as_written_into_a_changed_file(
+    journal: Journal, harm: Callable[[Path], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.append("note", {"text": "x" * 100})
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "seal_some", lambda packs: False)  # as if no seal came between
+        stranger = harm(FILE)
+        assert journal.append("note", {"n": 1}).durable is False
+        assert FILE.read_bytes() == stranger
+        assert journal.degraded
+    journal.seal()
+    assert not journal.degraded and all(event.durable for event in journal.since())
+    journal.verify()
+
+
+def test_a_file_that_is_replaced_again_and_again_is_not_fought_for_at_every_seal(
+    journal: Journal,
+) -> None:
+    for n in range(20):
+        journal.append("note", {"n": n})
+        replace(FILE)
+        journal.seal()
+    assert len(list(FILE.parent.glob("*.replaced*"))) < 10
+    journal.close()
+    assert open_journal(FILE).verify().is_sealed
+    assert open_journal(FILE).since() == journal.since()
+
+
+def test_a_new_file_that_cannot_be_made_at_once_is_made_later(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.append("note", {"text": "x" * 100})
+    cut_short(FILE)
+    opened = os.open
+
+    def refuse(*arguments: Any) -> int:
+        raise OSError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    journal.seal()
+    assert "cut short, and no new one could be made" in journal.degraded
+    assert journal.append("note", {}).durable is False
+    monkeypatch.setattr(os, "open", opened)
+    journal.close()
+    assert open_journal(FILE).since() == journal.since()
+    assert open_journal(FILE).verify().is_sealed
+
+
 @pytest.mark.parametrize("at", ["before", "within", "after"])
 def test_an_interrupt_in_the_midst_of_an_append_leaves_nothing_behind(
     journal: Journal, monkeypatch: pytest.MonkeyPatch, at: str

@@ -1143,3 +1143,18 @@ def test_what_a_result_has_to_note_stands_in_its_text() -> None:
         "  note: the data goes on",
         "  note: no snapshot of step 4 is kept",
     ]
+
+
+def test_a_journal_file_that_is_replaced_is_told_of_in_the_state() -> None:
+    _, session = made()
+    with session.run():
+        session.step({"loss": 1.0})
+        assert session.path is not None
+        other = session.path.with_name("other")
+        other.write_bytes(b"hi\n")
+        os.replace(other, session.path)
+        session.journal.seal()
+        [told] = session.state().warnings
+        assert told.startswith("the journal's file was replaced by another")
+    report = session.journal.verify()
+    assert report is not None and report.is_sealed
