@@ -12,6 +12,7 @@ import type { Latest } from "./wire";
 /** Between two drawings of a plot by Plotly because its curve has grown, as a multiple of one. */
 const REST = 500;
 const LONGEST_REST_MS = 4_000;
+const FIRST_REST_MS = 400;
 /** The same where a value lies outside of the axes: a loss that explodes is news. */
 const SHORT_REST = 50;
 /** A curve that has grown by less than a pixel is drawn after this time. */
@@ -93,8 +94,10 @@ export class Plot {
     const began = performance.now();
     plotly.react(this.#div, data, layout, config);
     const now = performance.now();
-    this.#restMs = Math.min(LONGEST_REST_MS, REST * (now - began));
-    this.#newsMs = Math.min(LONGEST_REST_MS, SHORT_REST * (now - began));
+    // The first drawing is slow, and of a run that has just begun: it soon wants another.
+    const longest = this.#wired ? LONGEST_REST_MS : FIRST_REST_MS;
+    this.#restMs = Math.min(longest, REST * (now - began));
+    this.#newsMs = Math.min(longest, SHORT_REST * (now - began));
     this.#reactedAt = now;
     this.#findPaths(this.#figure.strokes);
     this.#drawnX = endOf(lines, look);
