@@ -7,13 +7,15 @@ cell reaches into it. The warning stands in that cell, and a row in the journal.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from it2nb.core.faults import guard
 from it2nb.core.session import Session
 from it2nb.notebook.names import Names, names_of
 
+#: Longest text that a row tells, characters.
+MAX_TEXT = 80
 _MISSING = object()
 
 
@@ -30,6 +32,7 @@ class RebindingWatch:
         self._session: Session | None = None
         self._names: Callable[[], Names] = Names
         self._before: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
         self._watched: Names | None = None
 
     def follow(self, session: Session, names: Callable[[], Names]) -> None:
@@ -52,10 +55,12 @@ class RebindingWatch:
             # Names that the loop binds itself change all the time.
             stable = self._watched.reads - self._watched.binds
             self._before = {name: space[name] for name in stable if name in space}
+            self._values = _plain_values(self._watched.all, space)
 
     def after_cell(self, source: str) -> None:
         """Compare, and warn in the cell. ``post_run_cell``."""
         before, self._before = self._before, {}
+        values, self._values = self._values, {}
         watched, self._watched = self._watched, None
         session = self._session
         if session is None or watched is None or session.is_ended:
@@ -65,7 +70,9 @@ class RebindingWatch:
             changed = {name for name, was in before.items() if space.get(name, _MISSING) is not was}
             changed |= (self._bound_by(source) & watched.binds) - {"_"}
             if changed:
-                self._tell(session, sorted(changed))
+                names = sorted(changed)
+                was = {name: values[name] for name in names if name in values}
+                self._tell(session, names, was, _plain_values(names, space))
 
     def _bound_by(self, source: str) -> frozenset[str]:
         try:
@@ -76,17 +83,41 @@ class RebindingWatch:
             return frozenset()
         return names_of(code).binds
 
-    def _tell(self, session: Session, names: list[str]) -> None:
+    def _tell(
+        self, session: Session, names: list[str], before: dict[str, Any], after: dict[str, Any]
+    ) -> None:
         listed = ", ".join(names)
+        both = [name for name in names if name in before and name in after]
+        moved = ", ".join(f"{name} {before[name]!r} → {after[name]!r}" for name in both)
         few = "it" if len(names) == 1 else "them"
         print(
             f"it2nb: this cell rebound {listed}, and the running loop of {session.run_id} uses "
-            f"{few}: from step {session.step_count} on it sees the new value. Use other names "
-            f"while it runs, or %it2 set for a change that is recorded.",
+            f"{few}: from step {session.step_count} on it sees the new "
+            f"value{moved and f' ({moved})'}. Use other names while it runs, or %it2 set for a "
+            f"change that is recorded.",
             file=sys.stderr,
         )
         session.emit(
             "namespace_changed",
-            {"names": names, "cell": self._shell.execution_count},
+            {
+                "names": names,
+                "cell": self._shell.execution_count,
+                "before": before,
+                "after": after,
+            },
             source="magic",
         )
+
+
+def _plain_values(names: Iterable[str], space: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of those names that a row can hold: numbers, bools, None, short text."""
+    return {name: space[name] for name in names if name in space and _is_plain(space[name])}
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is str:
+        return len(value) <= MAX_TEXT
+    # Beyond 64 bits a number is no number of JSON.
+    return (
+        value is None or type(value) in (bool, float) or (type(value) is int and abs(value) < 2**63)
+    )

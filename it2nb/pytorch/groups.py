@@ -104,6 +104,11 @@ def same_mark(one: Any, other: Any) -> bool:
     return one is other or (isinstance(one, tuple) and bool(one == other))
 
 
+def is_capturing() -> bool:
+    """Whether a CUDA graph is being captured: then nothing may wait for the device."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
 def labels(groups: Sequence[Group], models: Iterable[nn.Module] = ()) -> list[str]:
     """Name the parameter groups of an optimizer, each differently.
 

@@ -19,6 +19,7 @@ from it2nb.core.control import StepControl, StopTraining
 from it2nb.core.errors import SessionEnded
 from it2nb.core.faults import guard
 from it2nb.pytorch import modules, scaler
+from it2nb.pytorch.groups import is_capturing
 from it2nb.pytorch.live import adopt
 from it2nb.pytorch.optimizers import add_optimizer_knobs, steering_of
 from it2nb.pytorch.schedulers import unwrapped
@@ -110,7 +111,7 @@ class Attachment:
         self._greet(optimizer)
 
     def _greet(self, optimizer: Any) -> None:
-        if not self._knows(optimizer) and not _is_capturing():
+        if not self._knows(optimizer) and not is_capturing():
             self._meet(optimizer)
 
     def after(self, optimizer: Any) -> None:
@@ -123,7 +124,7 @@ class Attachment:
         """
         if self._pid != os.getpid() or not self._counts_at_all(optimizer):
             return
-        if _is_capturing():
+        if is_capturing():
             steered = self._steered(optimizer)
             if steered is not None:
                 steered.captured()
@@ -326,8 +327,3 @@ def _is_copy(optimizer: Any) -> bool:
     """Whether an optimizer was deep-copied or unpickled: its constructor never ran."""
     optimizer = unwrapped(optimizer, "optimizer")
     return "_warned_capturable_if_run_uncaptured" not in vars(optimizer)
-
-
-def _is_capturing() -> bool:
-    """Whether a CUDA graph is being captured: then nothing may wait for the device."""
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()

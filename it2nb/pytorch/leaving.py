@@ -116,7 +116,10 @@ def _tell_stays(steered: SteeredOptimizer, setting: Setting, left: Sequence[Left
         f"where {each.found!r} stood"
         for each in left[:SPELLED_OUT]
     )
-    text = f"{told}{_and_more(left)}: no scheduler drives it, so what is in force at the end stays"
+    text = (
+        f"{told}{_and_more(left)}: no known scheduler drives it, so what is in force at the end "
+        f"stays"
+    )
     _emit(steered, setting, left, text, "info", stays=True)
 
 

@@ -17,13 +17,13 @@ A group is in one of these situations:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from it2nb.pytorch import working
 from it2nb.pytorch.admission import admit
-from it2nb.pytorch.drift import Tell
+from it2nb.pytorch.drift import WATCHED_STEPS, Standing, Tell
 from it2nb.pytorch.edits import Edits, first_nonzero, spread
 from it2nb.pytorch.groups import Cell, Group
 from it2nb.pytorch.live import Live
@@ -93,6 +93,7 @@ class Setting:
         self._written_elsewhere = False
         self._edits = Edits()
         self._watched: tuple[tuple[int, Slot], ...] = ()
+        self.standing_values = Standing()
         self.look()
 
     @property
@@ -277,25 +278,49 @@ class Setting:
                 slot.give_back(groups[at])
         self.note_busy()
 
-    def glance(self) -> None:
-        """Before a step: notice if somebody wrote since the last look. Costs next to nothing."""
-        if self._written_elsewhere:
-            return
-        for at, slot in self._watched:
-            groups = self.groups()
-            if at < len(groups) and slot.is_touched(groups[at]):
+    def glance(self) -> Sequence[int]:
+        """Before a step: notice if somebody wrote since the last look. Costs next to nothing.
+
+        Returns
+        -------
+        sequence of int
+            Groups whose value had stood still for `WATCHED_STEPS` until then; none before the
+            first step, which is where the run begins.
+        """
+        key, groups, steps = self.cell.key, self.groups(), self._clock.steps
+        if len(groups) != len(self._watched):
+            self.look()
+        changed: list[int] = []
+        for (at, slot), group in zip(self._watched, groups, strict=False):
+            value, seen = group[key], slot.seen
+            # Before every step: a tensor's mark is compared in place, without making another.
+            if value is seen or (
+                type(seen) is tuple
+                and seen[0] == id(value)
+                and seen[1] == getattr(value, "_version", None)
+            ):
+                continue
+            if at == 0 or at == len(groups) - 1:
                 self._written_elsewhere = True
+            if steps:
+                if steps - slot.changed_at >= WATCHED_STEPS:
+                    changed.append(at)
+                slot.changed_at = steps
+        return changed
 
     def look(self) -> None:
-        """Remember what stands in the first and the last group, for `glance`."""
-        groups = self.groups()
-        last = len(groups) - 1
-        if last < 0:
-            return
-        if not self._watched or self._watched[-1] != (last, self.slots.get(last)):
-            self._watched = ((0, self.slot(0)), (last, self.slot(last)))
-        for at, slot in self._watched:
-            slot.look(groups[at])
+        """Remember what stands in the groups, for `glance`."""
+        key, groups = self.cell.key, self.groups()
+        if len(self._watched) != len(groups):
+            self._watched = tuple((at, self.slot(at)) for at in range(len(groups)))
+        for (_, slot), group in zip(self._watched, groups, strict=False):
+            value, seen = group[key], slot.seen
+            if value is not seen and not (
+                type(seen) is tuple
+                and seen[0] == id(value)
+                and seen[1] == getattr(value, "_version", None)
+            ):
+                slot.look(group)
 
     def take_live(self) -> list[tuple[int, Live]]:
         """Put plain numbers in the place of live variables, and return these with their groups."""
@@ -327,6 +352,7 @@ class Setting:
                 slot.watch.stop()
         self.together = None
         self._edits.clear()
+        self.standing_values.forget()
         self.note_busy()
 
     def assume(self, shares: list[float]) -> None:
@@ -337,13 +363,17 @@ class Setting:
         """Whether something else writes this value, so that an edit has to wait for the step."""
         if slot.loop or slot.factor != 1.0:
             return True
-        if self.rule.modes and (
-            self.drivers.driving(self.cell)
-            or (self.drivers.discover() and self.drivers.driving(self.cell))
-        ):
+        if self.rule.modes and self.has_driver():
             return True
         slot.loop = self._written_elsewhere
         return slot.loop
+
+    def has_driver(self) -> bool:
+        """Whether a scheduler drives the values; one that no one told us of is looked for."""
+        return bool(
+            self.drivers.driving(self.cell)
+            or (self.drivers.discover() and self.drivers.driving(self.cell))
+        )
 
     # --- parts -----------------------------------------------------------------------------
 
@@ -352,7 +382,7 @@ class Setting:
         slot = self.slots.get(at)
         if slot is None:
             slot = self.slots[at] = Slot(self.cell)
-            slot.look(self.groups()[at])
+            slot.look_anew(self.groups()[at])
         return slot
 
     def note_busy(self) -> None:

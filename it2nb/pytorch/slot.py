@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from it2nb.pytorch.drift import Watch
+from it2nb.pytorch.drift import WATCHED_STEPS, Watch
 from it2nb.pytorch.groups import Cell, Group, same_mark
 
 
@@ -54,6 +54,12 @@ class Slot:
         Edited before the first step, by a value that still stands.
     released_at : int
         Steps taken when mode release was picked.
+    changed_at : int
+        Steps taken when somebody else's writing was noticed last.
+    known : any
+        The plain value at the last look that read it: a tensor's mark does not tell it.
+    drifts : int
+        Rows about values that somebody else wrote where no edit was watched.
     """
 
     cell: Cell
@@ -72,6 +78,9 @@ class Slot:
     told: bool = False
     is_early: bool = False
     released_at: int = -1
+    changed_at: int = -WATCHED_STEPS
+    known: Any = None
+    drifts: int = 0
     watch: Watch = field(default_factory=Watch)
     seen: Any = None
 
@@ -88,6 +97,11 @@ class Slot:
             or self.watch.until > 0
         )
 
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether nothing was asked of it lately: no edit waits, is watched, held or lent."""
+        return self.mode == "rescale" and not (self.is_busy or self.loop)
+
     def ahead(self) -> Any:
         """What the next step uses instead of what stands in the group; None for nothing."""
         if self.pending is not None:
@@ -101,7 +115,7 @@ class Slot:
         if self.origin is None:
             self.origin = self.cell.keep(group)
         self.cell.write(group, value)
-        self.written = self.asked = value
+        self.written = self.asked = self.known = value
         self.look(group)
 
     def stands(self, group: Group) -> bool:
@@ -140,6 +154,11 @@ class Slot:
         value = group[self.cell.key]
         self.seen = value if type(value) is float else self.cell.mark(group)
 
+    def look_anew(self, group: Group) -> None:
+        """As `look`, where the value may have changed: a tensor is read, and waited for."""
+        self.look(group)
+        self.known = None if type(self.seen) is float else self.cell.read(group)
+
     def is_touched(self, group: Group) -> bool:
         """Whether somebody else wrote since we last looked."""
         return not same_mark(self.seen, self.cell.mark(group))
@@ -153,7 +172,7 @@ class Slot:
             self.cell.read(group) != self.cell.as_stored(group, self.written)
         ):
             self.forget_writing()
-        self.look(group)
+        self.look_anew(group)
 
     def reset(self, group: Group) -> None:
         """The optimizer's state was loaded: what stands there counts. A hold goes on."""
@@ -161,4 +180,4 @@ class Slot:
         self.once = False
         self.factor = self.scaled = 1.0
         self.forget_writing()
-        self.look(group)
+        self.look_anew(group)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
 from it2nb.core.faults import guard
 from it2nb.core.knobs import Knob
-from it2nb.pytorch import groups, rules
+from it2nb.pytorch import drift, groups, rules
 from it2nb.pytorch.knobs import knobs_of
 from it2nb.pytorch.live import Live
 from it2nb.pytorch.schedulers import Schedulers
@@ -78,6 +78,7 @@ class SteeredOptimizer:
             for at, made in setting.take_live()
         ]
         self._count = len(optimizer.param_groups)
+        self._look_at = 0
         self._handles: list[Any] = []
         if isinstance(optimizer, Optimizer):
             hook = optimizer.register_load_state_dict_post_hook(self._reloaded)
@@ -89,9 +90,22 @@ class SteeredOptimizer:
     # --- around a step, training thread ----------------------------------------------------
 
     def glance(self) -> None:
-        """Notice who else writes lr, before requests are let in."""
-        if self._lr is not None:
-            self._lr.glance()
+        """Notice who else writes lr, and now and then the others, before requests are let in."""
+        changed = () if self._lr is None else self._lr.glance()
+        if changed or self.clock.steps >= self._look_at:
+            with guard(f"drift watch of {self.name}", self.session.report):
+                self._notice(changed)
+
+    def _notice(self, changed: Sequence[int]) -> None:
+        if not self._is_ours() or groups.is_capturing():
+            return
+        if changed and self._lr is not None:
+            drift.notice(self._lr, changed)
+        if self.clock.steps >= self._look_at:
+            self._look_at = self.clock.steps + drift.LOOK_STEPS
+            for setting in self.settings.values():
+                if setting is not self._lr:
+                    setting.standing_values.look(setting)
 
     def has_work(self, optimizer: Any) -> bool:
         """Whether `before_step` has anything to do: with most steps it has not."""
@@ -115,11 +129,13 @@ class SteeredOptimizer:
 
     def after_step(self) -> None:
         """Put back what stood there for this step only."""
-        self.clock.steps += 1
         if self.clock.busy:
             for setting in self.settings.values():
                 if setting.is_busy:
                     setting.after_step()
+        if not self._look_at:
+            self._notice(())
+        self.clock.steps += 1
         if self._lr is not None:
             self._lr.look()
 
@@ -188,25 +204,43 @@ class SteeredOptimizer:
 
     def warn(self, text: str) -> None:
         """Tell people something, once."""
-        self.session.warn(f"{self.name}: {text}" if self.prefix else text)
+        self.session.warn(self._own(text))
+
+    def note(self, text: str) -> None:
+        """Write down something worth knowing, which is no warning."""
+        self.session.emit("note", {"text": self._own(text), "level": "info"})
+
+    def _own(self, text: str) -> str:
+        return f"{self.name}: {text}" if self.prefix else text
 
     def drift(
-        self, name: str, at: int, expected: Any, found: Any, by: str, kept: bool, mode: str
+        self,
+        name: str,
+        at: int,
+        expected: Any,
+        found: Any,
+        by: str,
+        kept: bool | None,
+        mode: str,
+        since: int | None = None,
     ) -> None:
         """Write a ``knob_drifted`` row."""
-        self.session.emit(
-            "knob_drifted",
-            {
-                "name": self.prefix + name,
-                "group": at,
-                "expected": expected,
-                "found": found,
-                "by": by,
-                "kept": kept,
-                "mode": mode,
-                "optimizer": self.name,
-            },
-        )
+        row: dict[str, Any] = {
+            "name": self.prefix + name,
+            "group": at,
+            "before": expected,
+            "expected": expected,
+            "found": found,
+            "by": by,
+            "mode": mode,
+            "optimizer": self.name,
+        }
+        if kept is not None:
+            row["kept"] = kept
+        if since is not None:
+            # By the run's count: its steps and those of the optimizer may differ.
+            row["after_step"] = max(0, self.session.step_count - (self.clock.steps - since))
+        self.session.emit("knob_drifted", row)
 
     # --- state -----------------------------------------------------------------------------
 
@@ -228,6 +262,7 @@ class SteeredOptimizer:
             for at in range(len(setting.groups())):
                 values = entry.get(str(at), _SAVED)
                 setting.slot(at).take(setting.groups()[at], {**_SAVED, **values})
+            setting.standing_values.forget()
             setting.note_busy()
 
 

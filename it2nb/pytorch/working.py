@@ -84,6 +84,7 @@ def _work_out(setting: Setting, groups: list[Group]) -> None:
             slot.factor = 1.0  # it was set to 0: what the schedule has by now counts again
         would = _would(setting, groups, at)
         once, slot.pending, slot.once = slot.once, None, False
+        is_overwritten = slot.written is not None and slot.written == target
         slot.forget_writing()
         slot.asked = slot.next = target
         if once:
@@ -92,7 +93,8 @@ def _work_out(setting: Setting, groups: list[Group]) -> None:
         if abs(would) > ZERO * abs(base):
             factors[at] = target / would
             slot.watch.start(target, setting.steps, scheduled=bool(driving))
-            _tell_loop(setting, at, slot, target, would, driving)
+            if not driving:
+                _tell_loop(setting, at, target, would, is_overwritten)
         elif driving and places.multiplies(driving):
             # From 0 such a schedule never moves again: it goes on from the value asked.
             slot.next = None
@@ -239,13 +241,26 @@ def _watch(setting: Setting, at: int, group: Group, slot: Slot) -> None:
 
 
 def _tell_loop(
-    setting: Setting, at: int, slot: Slot, target: float, would: float, driving: list[Any]
+    setting: Setting, at: int, target: float, would: float, is_overwritten: bool
 ) -> None:
-    """Tell once that the loop writes this value itself, and that the edit is kept all the same."""
-    if driving or slot.told:
+    """Tell once that the loop writes this value itself, and that the edit is kept all the same.
+
+    A row about a drift only where it wrote over the edit: what was before, `drift` has told.
+    """
+    if setting.slots[at].told:
         return
-    slot.told = True
-    _report(setting, at, slot, target, would, kept=True)
+    if is_overwritten:
+        setting.slots[at].told = True
+        _report(setting, at, setting.slots[at], target, would, kept=True)
+        return
+    if any(slot.told for slot in setting.slots.values()):
+        return
+    setting.slots[at].told = True
+    setting.tell.note(
+        f"{setting.cell.name} is written by the loop, another cell or an unknown scheduler too: "
+        f"{target!r} is kept all the same, and what they write from now on is multiplied during "
+        f"each step by the same factor ({target / would:g})"
+    )
 
 
 def _tell_zero(setting: Setting, target: float, base: float, driving: list[Any]) -> None:
@@ -272,4 +287,5 @@ def _report(
         if not setting.drivers.driving(setting.cell):
             setting.drivers.discover()
         by = setting.drivers.who(setting.cell, at, found)
+    setting.standing_values.forget()
     setting.tell.drift(setting.cell.name, at, expected, found, by, kept, slot.mode)

@@ -187,9 +187,31 @@ def test_another_cell_that_rebinds_a_name_is_warned_in_that_cell(quiet: Kernel) 
         "rows = it2nb.current().journal.frame().query(\"type == 'namespace_changed'\").payload"
     )
     assert quiet.value("[row['names'] for row in rows]") == "[['limit'], ['turns'], ['limit']]"
+    assert f"(limit {10**9} → {10**9 + 1})" in used.text
+    turned = quiet.value("[row['after'] for row in rows if row['names'] == ['turns']]")
+    assert turned.startswith("[{'turns': ")
+    limits = "[(row['before'], row['after']) for row in rows if row['names'] == ['limit']]"
+    one, two, three = ({"limit": 10**9 + more} for more in range(3))
+    assert quiet.value(limits) == repr([(one, two), (two, three)])
     quiet.run("it2nb.current().end()")
     after = quiet.run("limit = 0")
     assert "rebound" not in after.text
+
+
+def test_a_rebound_name_is_told_with_its_values_where_these_are_plain_and_short(
+    quiet: Kernel,
+) -> None:
+    quiet.run("rate, word, model, on = 0.5, 'a', [1], None")
+    quiet.run(
+        "%%it2 --no-panel --at loop\nturns = 0\nprint('begun')\n"
+        "while rate and word and model or on:\n    turns += 1\n"
+    ).until_text("begun")
+    quiet.run("rate, word, model, on = float('nan'), 'b' * 81, [2], True")
+    quiet.run("row = it2nb.current().journal.frame().query(\"type == 'namespace_changed'\")")
+    told = quiet.value("row.payload.iloc[0]['before']")
+    assert told == "{'on': None, 'rate': 0.5, 'word': 'a'}"
+    assert quiet.value("row.payload.iloc[0]['after']") == "{'on': True, 'rate': nan}"
+    quiet.run("it2nb.current().end()")
 
 
 def test_a_variable_knob_that_moves_is_no_rebinding(quiet: Kernel) -> None:

@@ -58,7 +58,7 @@ def test_the_lr_in_force_at_the_end_stays_where_no_scheduler_drives_it(
     optimizer.step()
     assert used[-1] == pytest.approx(last, rel=1e-6)
     (told,) = left(session)
-    assert told["level"] == "info" and "no scheduler drives it" in told["text"]
+    assert told["level"] == "info" and "no known scheduler drives it" in told["text"]
     assert told["left"][0]["param_groups"] == pytest.approx(last, rel=1e-6)
     assert told["text"] not in session.warnings
     with run() as (second, _):

@@ -73,9 +73,11 @@ def test_a_loop_that_writes_lr_itself_is_rescaled_and_told(every: int) -> None:
         tail = [NEW] * (STEPS - 9) if mode == "hold" else [each * factor for each in plain[9:]]
         assert used == pytest.approx(plain[:9] + tail, rel=1e-6)
         if mode == "rescale":
-            drifted = rows(session, "knob_drifted")
-            assert [each["by"] for each in drifted] == ["the loop"]
-            assert drifted[0]["kept"] is True
+            (drifted,) = rows(session, "knob_drifted")
+            assert (drifted["by"], drifted["before"]) == ("the loop", 0.1)
+            assert drifted["found"] < 0.1 and "kept" not in drifted
+            said = [each["text"] for each in rows(session, "note") if "left" not in each]
+            assert len(said) == 1 and f"{NEW!r} is kept all the same" in said[0]
 
 
 @pytest.mark.parametrize("after", [0, 1, 2])
