@@ -152,7 +152,7 @@ def _apply_all(planned: list[tuple[Any, Coerced, Any]], session: Session) -> lis
     return [
         {
             "name": k.name, "requested": v, "before": o.before, "after": o.after,
-            "status": o.status, "reason": o.reason,
+            "status": o.status, "reason": o.reason, **(o.data or {}),
         }
         for k, o, v in done
     ]  # fmt: skip

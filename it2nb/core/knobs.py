@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from it2nb.core.errors import KnobError, KnobRangeError, Rejected
 from it2nb.core.faults import Fault, guard
+from it2nb.core.members import moved
 from it2nb.core.values import close, equal, number, plain_value, shown
 from it2nb.core.wire import ActionResult, DType, KnobView, LastRequest, Member, Scale, Status
 
@@ -42,6 +43,8 @@ class Outcome(NamedTuple):
     after: Any = None
     reason: str | None = None
     error: str | None = None
+    #: For a result: what became of the groups behind the knob.
+    data: Any = None
 
 
 class Knob:
@@ -293,6 +296,7 @@ class Knob:
         after: Any = None
         previous_mode: str | None = None
         was_read = False
+        members = self._read_members()
         # One boundary for all three calls: a request pays for each that it passes.
         with guard(f"get and set of {self.name}") as fault:
             before = self.value
@@ -303,7 +307,8 @@ class Knob:
             self.set(coerced.value)
             after = self.value
         if not fault:
-            return self._judge(coerced, before, after)
+            outcome = self._judge(coerced, before, after)
+            return outcome._replace(data=moved(members, self._read_members()))
         if was_read:
             return self._take_back(fault, before, previous_mode)
         return Outcome(
@@ -311,6 +316,13 @@ class Knob:
             error=fault.error,
             reason=f"could not read {self.name} before: {fault.error}",
         )
+
+    def _read_members(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = {}
+        if self.members is not None:
+            with guard(f"members of {self.name}"):
+                found = dict(self.members())
+        return found
 
     def _judge(self, coerced: Coerced, before: Any, after: Any) -> Outcome:
         if close(after, coerced.value):

@@ -179,7 +179,7 @@ def attempt(
         return Attempt("applied", data.reason, data=data.data)
     if isinstance(data, KnobChange):
         outcome = data.outcome
-        return Attempt(outcome.status, outcome.reason, outcome.error, change=data)
+        return Attempt(outcome.status, outcome.reason, outcome.error, outcome.data, change=data)
     return Attempt("applied", data=data)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from it2nb.core.members import members_text
 from it2nb.core.readable import is_listing, listing_lines, readable
 from it2nb.core.strict import NonFinite
 
@@ -116,7 +117,9 @@ class ActionResult(Message):
     status : str
         See DESIGN section 2.
     data : any JSON
-        What the handler returned: metrics of an evaluation, path and hash of a file.
+        What the handler returned: metrics of an evaluation, path and hash of a file. For a knob
+        of several parameter groups ``groups``, ``ratios_kept`` and ``members``: what became of
+        the first 16.
     error : str, optional
         What went wrong, when not ok.
     source, actor : str, optional
@@ -167,7 +170,10 @@ class ActionResult(Message):
         if self.step is not None:
             said += f", after step {self.step}"
         listed: list[str] = []
-        if self.ok and is_listing(self.data, self.type):
+        groups = members_text(self.name, self.data)
+        if groups:
+            said += f"; {groups}"
+        elif self.ok and is_listing(self.data, self.type):
             listed = listing_lines(self.data)
         elif self.ok and isinstance(self.data, dict):
             found = readable(self.type, self.data, self.step)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from it2nb.core.members import members_text
 from it2nb.core.readable import is_listing, listing_lines, readable
 from it2nb.core.strict import strict
 from it2nb.core.wire import EFFECTIVE, ActionResult, Event, State
@@ -180,6 +181,9 @@ def _told(event: Event) -> str:
     match event.type:
         case "action_result":
             data, action = payload.get("data"), str(payload.get("type"))
+            groups = members_text(_text_or_none(payload.get("name")), data)
+            if groups:
+                return groups
             if is_listing(data, action):
                 return "; ".join(each.strip() for each in listing_lines(data))
             if isinstance(data, Mapping):

@@ -79,7 +79,7 @@ def _knob(
         max=rule.max,
         scale=rule.scale,
         choices=rule.choices,
-        description=rule.description,
+        description=rule.description + _of_groups(rule.dtype, members),
         group=whole if at is None else f"{whole}, one group",
         out_of_bounds="reject",
         aliases=aliases,
@@ -90,6 +90,14 @@ def _knob(
         set_mode=(lambda mode: setting.pick(mode, which or None)) if rule.modes else None,
         unavailable=lambda: _unavailable(steered, setting),
     )
+
+
+def _of_groups(dtype: str, members: Callable[[], Mapping[str, Any]] | None) -> str:
+    """Say what a knob of several groups does to them."""
+    if members is None:
+        return ""
+    kept = ", whose ratios are kept" if dtype == "float" else ""
+    return f"; of all {len(members())} groups{kept}"
 
 
 def _unavailable(steered: SteeredOptimizer, setting: Setting) -> str | None:
