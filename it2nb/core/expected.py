@@ -51,12 +51,16 @@ class Expected:
         self._session = session
         self._wanted: dict[Wanted, None] = {}
         self._told: set[Wanted] = set()
+        #: What rules wait for, told or not.
+        self._of_rules: dict[Wanted, None] = {}
         self._since: int | None = None
         self._remove: Callable[[], None] = lambda: None
 
     def add(self, name: str, who: str, *, kind: Kind = "metric", is_rule: bool = False) -> None:
         """Note that `who` watches a metric, or would set a knob. Any thread."""
         wanted = Wanted(kind, name, who, is_rule)
+        if is_rule:
+            self._of_rules[wanted] = None
         if wanted in self._told:
             return
         self._wanted[wanted] = None
@@ -75,9 +79,7 @@ class Expected:
     def doubts(self) -> list[tuple[str, str]]:
         """Return which rules wait in vain so far, and in words for what. Any thread."""
         found = (
-            (each.who, missed(self._session, each.kind, each.name))
-            for each in list(self._wanted)
-            if each.is_rule
+            (each.who, missed(self._session, each.kind, each.name)) for each in list(self._of_rules)
         )
         return [(who, said) for who, said in found if said]
 

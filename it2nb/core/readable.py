@@ -11,8 +11,10 @@ _OF_STATE = frozenset(
      "checkpoint_loaded"}
 )  # fmt: skip
 _INTERNAL = frozenset({"v", "kept", "knobs_kept"})
-#: The place of nearly every run, which says nothing.
-_FIRST = ("branch_id", "round")
+#: What is so in nearly every run, and says nothing.
+_USUAL = {
+    "branch_id": 0, "round": 0, "parent": 0, "from_branch": 0, "keep_knobs": False, "good": False,
+}  # fmt: skip
 #: Characters of a hash: enough to tell two files apart.
 HASH = 12
 #: Steps of snapshots that a line names.
@@ -46,7 +48,9 @@ def readable(type: str, data: Mapping[str, Any], step: int | None = None) -> dic
     for key, value in data.items():
         if value is None or value == "":
             continue
-        if of_state and (key in _INTERNAL or value in ([], {}) or (key in _FIRST and value == 0)):
+        if of_state and (
+            key in _INTERNAL or value in ([], {}) or (key in _USUAL and value == _USUAL[key])
+        ):
             continue
         if of_state and key == "step" and value == step:
             continue

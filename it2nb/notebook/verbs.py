@@ -161,8 +161,13 @@ def _status(command: Command, shell: Any) -> Text:
         lines.append("  " + ", ".join(shown))
     if state.pending or state.waiting:
         lines.append(f"  {state.pending} requests pending, {len(state.waiting)} to be approved")
-    lines += [f"  {who}: {doubt}" for who, doubt in session.expected.doubts()]
-    lines += [f"  warning: {each}" for each in state.warnings[-5:]]
+    warned = state.warnings[-5:]
+    lines += [
+        f"  {who}: {doubt}"
+        for who, doubt in session.expected.doubts()
+        if not any(who in each for each in warned)
+    ]
+    lines += [f"  warning: {each}" for each in warned]
     if state.journal_path:
         lines.append(f"  journal: {state.journal_path}")
     return Text("\n".join(lines))

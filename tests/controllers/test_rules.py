@@ -345,6 +345,12 @@ def test_every_rule_on_an_unknown_metric_is_told_of_soon() -> None:
     for _ in range(100):
         session.step({"loss": 1.0})
     assert len(session.warnings) == 4
+    # Whoever asks now is answered all the same.
+    assert ("the rule 'zzz > 1: stop'", "no metric 'zzz' so far, known: loss") in (
+        session.expected.doubts()
+    )
+    session.step({"loss": 1.0, "zzz": 0.0})
+    assert "the rule 'zzz > 1: stop'" not in dict(session.expected.doubts())
     session.end()
 
 
