@@ -62,6 +62,8 @@ class Ledger(History):
         self._anew_from = float("-inf")
         self._anew_wait_s = 0.25
         self._file: JournalFile | None = None
+        #: Whether another process had begun it.
+        self.was_taken_up = False
         torn = 0
         if path is not None:
             self._file = JournalFile(path)
@@ -74,6 +76,10 @@ class Ledger(History):
         self._epochs.append((len(metrics), self._epoch0))
         if torn:
             self._recovered(torn, self._state[0])
+
+    def place_of_newest(self) -> tuple[int, int, int]:
+        """Return step, branch and round of the newest row other than metrics. Any thread."""
+        return self._place
 
     def put(
         self,
@@ -279,6 +285,7 @@ class Ledger(History):
         if walk.torn:
             file.cut(walk.end)
         self._state = walk.next_seq, len(self._stems), walk.next_seq, walk.hash, walk.end
+        self.was_taken_up = walk.next_seq > 0
         if self._stems:
             last = orjson.loads(whole(self._stems[-1] or b"{"))
             self._place = last["step"], last["branch_id"], last["round"]

@@ -29,6 +29,7 @@ from it2nb.core.policy import Policy
 from it2nb.core.queue import ActionHandle
 from it2nb.core.rounds import Memory
 from it2nb.core.step_number import MOST, StepNumbers
+from it2nb.core.taking_up import TakenUp
 from it2nb.core.turns import Turns
 from it2nb.core.wire import ActionResult, Branch, new_id
 
@@ -45,7 +46,8 @@ class Session(Life):
     goal : str or Goal, optional
         The metric that the run is after, ``"val_loss"``.
     run_id : str, optional
-        Names the run and its folder; made from time and title by default.
+        Names the run and its folder; made from time and title by default. That of a run whose
+        process was killed goes on with it.
     directory : str or Path or None
         The journal is ``directory/run_id/journal.jsonl``; None keeps it in memory.
     title : str
@@ -141,6 +143,8 @@ class Session(Life):
         self._round = 0
         self._branch_id = 0
         self._branches = [Branch(id=0)]
+        #: The branch in which rounds begin: another one than 0 in a run that was taken up.
+        self._trunk = 0
         self._owner: int | None = None
         self._owner_thread: threading.Thread | None = None
         self._began = False
@@ -177,6 +181,7 @@ class Session(Life):
         self.gate = Gate(self)
         builtin.install(self)
         lifetime.watch(self)
+        self._taken_up = TakenUp(self) if self.journal.was_taken_up else None
         if self.goal is not None and self.goal.direction is None:
             self.warn(self.goal.undecided())
         if self.goal is not None:
@@ -218,7 +223,7 @@ class Session(Life):
         WrongThread
             When another thread is the training thread.
         """
-        if self._owner != get_ident() and not self._enter():
+        if self._owner != get_ident() and not self._enter(step):
             return CONTINUE
         if step is None:
             step = self._step + 1
@@ -235,7 +240,7 @@ class Session(Life):
 
     def pump(self, step: int | None = None, *, act: bool = True) -> StepControl:
         """Let requests in without recording anything, for idle loops; see `step`."""
-        if self._owner != get_ident() and not self._enter():
+        if self._owner != get_ident() and not self._enter(step):
             return CONTINUE
         if step is not None and step != self._step:
             self._step = self.step_numbers.read(step, self._step)
@@ -288,7 +293,7 @@ class Session(Life):
 
     def open_round(self, round: int) -> None:
         """Begin a round: step 0 of a fresh line of steps. Its training thread, between two."""
-        self._round, self._step, self._branch_id = round, 0, 0
+        self._round, self._step, self._branch_id = round, 0, self._trunk
         self.turns.rewind(0)
         self._owner = None
         self._enter()
@@ -311,7 +316,7 @@ class Session(Life):
         self._attention = True
         self.gate.rouse()
 
-    def _enter(self) -> bool:
+    def _enter(self, step: int | None = None) -> bool:
         """The slow way into a control point: claim it, or say why not."""
         if lifetime.is_inert(self):
             return False
@@ -337,6 +342,9 @@ class Session(Life):
         self._owner_thread = threading.current_thread()
         self._attention = True
         self.gate.begin_round()
+        if self._taken_up is not None:
+            before, self._taken_up = self._taken_up, None
+            before.go_on(step)
         return True
 
 
