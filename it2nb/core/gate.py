@@ -54,6 +54,11 @@ class Gate:
         """Whether the next control point is the first of a round."""
         return self._fresh
 
+    @property
+    def has_told_stop(self) -> bool:
+        """Whether a control point has told the loop to leave."""
+        return self._told_stop
+
     def pass_through(self) -> StepControl:
         """Stand at a control point until nothing more is asked. Training thread."""
         session = self._session

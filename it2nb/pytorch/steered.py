@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
+from it2nb.core.control import StopTraining
 from it2nb.core.faults import guard
 from it2nb.core.knobs import Knob
 from it2nb.pytorch import drift, groups, rules
@@ -88,6 +89,17 @@ class SteeredOptimizer:
         return f"<SteeredOptimizer {self.name} ({self.kind})>"
 
     # --- around a step, training thread ----------------------------------------------------
+
+    def heed_stop(self) -> None:
+        """No step after a stop (rule 5), whatever the loop did with its `StepControl`.
+
+        Raises
+        ------
+        StopTraining
+        """
+        session = self.session
+        if session.gate.has_told_stop and session.on_training_thread:
+            raise StopTraining
 
     def glance(self) -> None:
         """Notice who else writes lr, and now and then the others, before requests are let in."""

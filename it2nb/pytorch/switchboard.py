@@ -119,6 +119,7 @@ class Switchboard:
         """An optimizer begins its step. Any thread."""
         steered = self._steered(optimizer)
         if steered is not None:
+            steered.heed_stop()
             steered.glance()
         attachment = self.attachments.get(get_ident()) if self.attachments else None
         if attachment is not None:
