@@ -31,7 +31,7 @@ class Declaring(Telling):
     bound: Bound
     expected: Expected
     evaluator: Callable[[], Any] | None
-    _ending: threading.Lock
+    _ending: threading.RLock
     _on_end: list[Callable[[], Any]]
     _when_ended: list[Callable[[], Any]]
 

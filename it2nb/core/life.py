@@ -13,7 +13,7 @@ from it2nb.core.asking import Asking
 from it2nb.core.control import RunStatus, StopTraining
 from it2nb.core.declaring import Declaring
 from it2nb.core.errors import It2nbWarning, SessionEnded, WrongThread
-from it2nb.core.faults import Fault, frameless, guard
+from it2nb.core.faults import Fault, frameless, guard, is_pressed
 
 if TYPE_CHECKING:
     from it2nb.core.queue import ActionHandle
@@ -73,6 +73,7 @@ class Life(Declaring, Asking):
             self._finish(status, error, was_stopping)
 
     def _finish(self, status: RunStatus | None, error: str | None, was_stopping: bool) -> None:
+        pressed: KeyboardInterrupt | None = None
         with self._ending:
             if self._ended.is_set():
                 return
@@ -83,10 +84,12 @@ class Life(Declaring, Asking):
             self.door.close(f"the run is over ({final})")
             with guard("metrics that never came", self.report):
                 self.expected.close()
-            for call in self._on_end:
-                with guard(f"on_end {getattr(call, '__name__', call)}", self.report):
-                    call()
-            self._on_end.clear()
+            while self._on_end:
+                pressed = self._tell_end("on_end", self._on_end.pop(0)) or pressed
+            if self._ended.is_set():  # one of them ended it
+                if pressed is not None:
+                    raise pressed
+                return
             self._elapsed = self.t - self._started_t
             if self._status != final:
                 self.change_status(final)
@@ -100,8 +103,27 @@ class Life(Declaring, Asking):
         with guard("telling of requests that came to nothing"):
             self._tell_unread()
         for tell in waiting:
-            with guard(f"when_ended {getattr(tell, '__name__', tell)}", self.report):
-                tell()
+            pressed = self._tell_end("when_ended", tell) or pressed
+        if pressed is not None:
+            raise pressed
+
+    def _tell_end(self, what: str, call: Callable[[], Any]) -> KeyboardInterrupt | None:
+        """Call one who waits for the end: nothing that it raises keeps the run from its end.
+
+        Returns
+        -------
+        KeyboardInterrupt or None
+            Ctrl-C that came meanwhile, to be raised when all is done.
+        """
+        pressed: KeyboardInterrupt | None = None
+        with guard(f"{what} {getattr(call, '__name__', call)}", self.report, passes=()):
+            try:
+                call()
+            except KeyboardInterrupt as error:
+                if not is_pressed(error):
+                    raise
+                pressed = error
+        return pressed
 
     def _tell_unread(self) -> None:
         """Say once what a script asked for in vain and never looked at."""

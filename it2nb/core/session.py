@@ -158,7 +158,8 @@ class Session(Life):
         self._started_t = 0.0
         self._elapsed: float | None = None
         self._ended = threading.Event()
-        self._ending = threading.Lock()
+        # Who is told of the end may end the run itself, or ask to be told of it.
+        self._ending = threading.RLock()
         self._on_end: list[Callable[[], Any]] = []
         self._when_ended: list[Callable[[], Any]] = []
         self._pace = Pace()

@@ -8,6 +8,7 @@ import gc
 import math
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -1158,3 +1159,61 @@ def test_a_journal_file_that_is_replaced_is_told_of_in_the_state() -> None:
         assert told.startswith("the journal's file was replaced by another")
     report = session.journal.verify()
     assert report is not None and report.is_sealed
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, StopTraining, GeneratorExit])
+def test_whatever_a_callback_of_the_end_raises_the_run_is_ended_and_sealed(
+    error: type[BaseException],
+) -> None:
+    _, session = made()
+    called: list[str] = []
+
+    def bad() -> None:
+        called.append("bad")
+        raise error
+
+    session.on_end(bad)
+    session.on_end(lambda: called.append("good"))
+    session.when_ended(bad)
+    session.when_ended(lambda: called.append("told"))
+    with session.run():
+        session.step({"loss": 1.0})
+    session.end()
+    assert called == ["bad", "good", "bad", "told"]
+    assert session.status == "finished" and session.is_ended
+    assert any(f"on_end bad: {error.__name__}" in each for each in session.warnings)
+    report = session.journal.verify()
+    assert report is not None and report.is_sealed
+
+
+def test_ctrl_c_in_a_callback_of_the_end_passes_on_once_when_the_run_is_sealed() -> None:
+    _, session = made()
+
+    def press() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    session.on_end(press)
+    session.start()
+    with pytest.raises(KeyboardInterrupt):
+        session.finish()
+    session.finish()
+    assert session.status == "finished"
+    report = session.journal.verify()
+    assert report is not None and report.is_sealed
+
+
+def test_a_callback_of_the_end_may_end_the_run_and_ask_to_be_told() -> None:
+    _, session = made()
+    told: list[str] = []
+
+    def again() -> None:
+        session.when_ended(lambda: told.append(session.status))
+        session.finish("stopped")
+
+    session.on_end(again)
+    session.start()
+    thread = threading.Thread(target=session.finish, daemon=True)
+    thread.start()
+    thread.join(LIMIT_S)
+    assert not thread.is_alive()
+    assert told == ["stopped"] and rows(session, "status_changed")[-1] == {"status": "stopped"}

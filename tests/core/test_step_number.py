@@ -57,7 +57,7 @@ def test_a_counter_that_is_raised_in_place_is_read_at_each_step() -> None:
         seen = []
         for _ in range(3):
             counter += 1
-            session.step({"loss": 1.0}, step=counter)
+            session.step({"loss": 1.0}, step=counter)  # type: ignore[arg-type]
             seen.append(session.step_count)
     assert seen == [1, 2, 3]
 

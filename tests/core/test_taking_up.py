@@ -40,6 +40,7 @@ def again() -> Session:
 
 
 def record_of(session: Session) -> Any:
+    assert session.path is not None
     record = it2nb.open(session.path)
     assert record.verify().is_sealed
     return record
