@@ -205,6 +205,8 @@ def _told(event: Event) -> str:
             return ", ".join(names)
         case _:
             told = {k: v for k, v in payload.items() if k not in ("v", "name")}
+            if "before" in told and told["before"] == told.get("expected"):
+                del told["expected"]  # a drift: once is enough in one line
             return _flat(readable(event.type, told, event.step))
 
 

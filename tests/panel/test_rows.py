@@ -58,6 +58,14 @@ def test_the_proof_of_an_action_is_told_in_a_line() -> None:
     assert told == "val_loss 0.41235, acc 1, ok yes"
 
 
+def test_a_drift_tells_what_was_there_once() -> None:
+    told = {"name": "lr", "group": 0, "before": 0.1, "expected": 0.1, "found": 1.0}
+    row = row_of(event("knob_drifted", **told, by="the loop"))
+    assert (row.name, row.text) == ("lr", "group 0, before 0.1, found 1, by the loop")
+    other = row_of(event("knob_drifted", **{**told, "expected": 0.2}))
+    assert other.text == "group 0, before 0.1, expected 0.2, found 1"
+
+
 def test_rows_are_bounded_and_strict_whatever_is_in_an_event() -> None:
     deep: Any = "x"
     for _ in range(50):
