@@ -14,7 +14,7 @@ const SHARE = 0.05;
 const SAVED_MS = 150;
 const MOST_DEBT_MS = 100;
 /** Between two rounds. */
-const ROUND_MS = 160;
+const ROUND_MS = 350;
 const POINTS = 2_000;
 const SMOOTHING = [0, 0.6, 0.9, 0.97, 0.99];
 
