@@ -151,6 +151,7 @@ def run_all(server: JupyterServer, browser: Browser, name: str) -> dict[str, lis
                 print(f"{name}: {cell.id}", flush=True)
             return {cell.id: book.outputs(book.index(cell.id)) for cell in cells}
         except BaseException:
+            # Whatever ends it, a timeout or Ctrl-C: the page's own words are the way to the cause.
             print(book.told(), file=sys.stderr)
             raise
 

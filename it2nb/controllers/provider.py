@@ -244,7 +244,8 @@ class Provider:
             raise AgentError(self._said(err), passing=True, maybe_billed=True) from None
         except AgentError:
             raise
-        # The library trips over an answer of a shape that it does not know.
+        # The library trips over an answer of a shape that it does not know, in as many ways as
+        # there are shapes: each is an error of the endpoint, and a row, not an end of the agent.
         except Exception as err:  # noqa: BLE001 - the boundary to it
             raise _refused(err) or AgentError(
                 f"the answer can't be read: {self._said(err)}", passing=True, maybe_billed=True

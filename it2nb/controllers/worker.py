@@ -90,6 +90,8 @@ def within(limit_s: float, name: str, call: Callable[[], T]) -> T:
         with fault:
             try:
                 found.append(call())
+            # The controller's own code, on a thread of its own: what it raises belongs to the
+            # thread that asked, where it is a row.
             except Exception as error:  # noqa: BLE001 - raised again by whoever waits
                 raised.append(error)
         over.set()

@@ -165,6 +165,7 @@ class Life(Declaring, Asking):
         except StopTraining:
             self.finish("stopped")
         except BaseException as error:
+            # Ctrl-C and SystemExit end a run as well: its row is written, and they go on.
             self.fail(error)
             raise
         else:
