@@ -86,7 +86,7 @@ class OpenWith:
 
     def __init__(self, jupyter: JupyterServer, browser: Browser, test: str) -> None:
         self.books: list[OpenNotebook] = []
-        self._jupyter = jupyter
+        self.jupyter = jupyter
         self._browser = browser
         self._test = "".join(c if c.isalnum() else "-" for c in test)
 
@@ -100,10 +100,10 @@ class OpenWith:
     ) -> OpenNotebook:
         name = f"{self._test}-{len(self.books)}"
         if isinstance(cells, Path):
-            self._jupyter.put_notebook(name, cells, kernel=kernel)
+            self.jupyter.put_notebook(name, cells, kernel=kernel)
         else:
-            self._jupyter.write_notebook(name, cells, kernel=kernel)
-        self.books.append(OpenNotebook(self._jupyter, self._browser, name, app=app, size=size))
+            self.jupyter.write_notebook(name, cells, kernel=kernel)
+        self.books.append(OpenNotebook(self.jupyter, self._browser, name, app=app, size=size))
         return self.books[-1]
 
 
@@ -133,5 +133,5 @@ def pytest_runtest_makereport(
         for book in opener.books:
             picture = book.screenshot(pictures / f"{book.name}.png")
             report.sections.append((f"{book.name}, {picture}", book.told()))
-        report.sections.append(("Jupyter's log", "\n".join(opener.books[0].server.log[-30:])))
+        report.sections.append(("Jupyter's log", "\n".join(opener.jupyter.log[-30:])))
     return report

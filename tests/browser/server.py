@@ -60,6 +60,7 @@ class JupyterServer:
 
     def __init__(self, home: Path, *, site: Path | None = None, base_url: str = "/") -> None:
         self.work = home / "work"
+        self.runtime = home / "runtime"
         self.log: list[str] = []
         self.token = secrets.token_hex(16)
         self.url = ""

@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, expect
 from .conftest import OpenWith, kernel_overlay
 from .harness import App, OpenNotebook
 from .server import JupyterServer
+from .waking import kept_awake
 
 MODEL = """
 import torch
@@ -70,8 +71,9 @@ def test_panel_works_on_older_kernels(
     open_notebook: OpenWith, jupyter: JupyterServer, release: str, busy: bool
 ) -> None:
     kernel = jupyter.add_kernel(f"py{release}", kernel_overlay(f"ipykernel=={release}"))
-    book = open_notebook([CELLS[0] + VERSION, *CELLS[1:]], kernel=kernel)
-    pause_and_stop(book, busy=busy)
+    with kept_awake(jupyter.runtime):
+        book = open_notebook([CELLS[0] + VERSION, *CELLS[1:]], kernel=kernel)
+        pause_and_stop(book, busy=busy)
     assert book.text(0) == f"{release}\n"
 
 
