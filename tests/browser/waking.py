@@ -8,28 +8,26 @@ socket, such as the next connection (ipython/ipykernel issue 1554, mended in 7.4
 
 from __future__ import annotations
 
+import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jupyter_client.blocking.client import BlockingKernelClient
+import zmq
 
 EVERY_S = 5.0
-ANSWER_S = 2.0
+CONNECTED_S = 0.2
 
 
 def wake(connection_file: Path) -> None:
     """Connect to a kernel once, which makes it look at all that arrived."""
-    client = BlockingKernelClient(connection_file=str(connection_file))
-    client.load_connection_file()
-    client.start_channels(iopub=False, stdin=False, hb=False)
-    try:
-        client.kernel_info(reply=True, timeout=ANSWER_S)
-    except TimeoutError:
-        pass  # a busy kernel answers later; that it was asked is what counts
-    finally:
-        client.stop_channels()
+    kernel = json.loads(connection_file.read_text())
+    with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+        socket.linger = 0
+        socket.connect(f"{kernel['transport']}://{kernel['ip']}:{kernel['shell_port']}")
+        time.sleep(CONNECTED_S)
 
 
 @contextmanager
@@ -42,7 +40,7 @@ def kept_awake(runtime: Path) -> Iterator[None]:
             for path in runtime.glob("kernel-*.json"):
                 try:
                     wake(path)
-                except (OSError, ValueError):
+                except (OSError, ValueError, KeyError):
                     continue  # half written, or gone with its kernel
 
     thread = threading.Thread(target=knock, name="wake-kernels", daemon=True)
