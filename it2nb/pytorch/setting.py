@@ -10,9 +10,10 @@ A group is in one of these situations:
 - Nothing else writes the value. The edit is written at once.
 - Schedulers whose arithmetic is known drive it. In mode rescale every absolute value that they
   keep is multiplied (`schedulers.scale`), so that the edit is part of their saved state.
-- Something else drives it (an unknown scheduler, the loop). The value is *lent*: written before
-  the step, and what stood there put back right after it, so that the other one goes on in its
-  own world, whatever its arithmetic. Mode hold lends too, and so `release` is exact.
+- Something else drives it (an unknown scheduler, the loop): it writes in a rhythm (`rhythm`).
+  The value is *lent*: written before the step, and what stood there put back right after it, so
+  that the other one goes on in its own world, whatever its arithmetic. Mode hold lends too, and
+  so `release` is exact.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from it2nb.pytorch.drift import WATCHED_STEPS, Standing, Tell
 from it2nb.pytorch.edits import Edits, first_nonzero, spread
 from it2nb.pytorch.groups import Cell, Group
 from it2nb.pytorch.live import Live
+from it2nb.pytorch.rhythm import Rhythm
 from it2nb.pytorch.rules import Rule
 from it2nb.pytorch.schedulers import Schedulers
 from it2nb.pytorch.slot import Slot
@@ -63,6 +65,8 @@ class Setting:
         An edit of all groups that waits: the reference group and its value.
     is_busy : bool
         Whether the step hooks have anything to do.
+    rhythm : Rhythm
+        When somebody else wrote the value.
     is_captured : bool
         The step was captured in a CUDA graph: hooks don't run when it is replayed.
 
@@ -90,7 +94,7 @@ class Setting:
         self.is_busy = False
         self.is_captured = False
         self._clock = clock
-        self._written_elsewhere = False
+        self.rhythm = Rhythm()
         self._edits = Edits()
         self._watched: tuple[tuple[int, Slot], ...] = ()
         self.standing_values = Standing()
@@ -301,7 +305,7 @@ class Setting:
             ):
                 continue
             if at == 0 or at == len(groups) - 1:
-                self._written_elsewhere = True
+                self.rhythm.note(steps)
             if steps:
                 if steps - slot.changed_at >= WATCHED_STEPS:
                     changed.append(at)
@@ -365,7 +369,7 @@ class Setting:
             return True
         if self.rule.modes and self.has_driver():
             return True
-        slot.loop = self._written_elsewhere
+        slot.loop = self.rhythm.goes_on(self.steps)
         return slot.loop
 
     def has_driver(self) -> bool:

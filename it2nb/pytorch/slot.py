@@ -47,7 +47,7 @@ class Slot:
     lent : Lent or None
         What stands there for the step under way.
     loop : bool
-        Something that is no known scheduler writes this value.
+        Something that is no known scheduler writes this value again and again.
     told : bool
         That was told.
     is_early : bool

@@ -73,6 +73,8 @@ class SteeredOptimizer:
             if (rule := rules.rule_for(optimizer, cell)) is not None
         }
         self._lr = self.settings.get("lr")
+        if self._lr is not None:
+            self._lr.rhythm.listen()
         self._following = [
             Following(made, setting, at)
             for setting in self.settings.values()

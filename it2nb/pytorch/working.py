@@ -110,8 +110,9 @@ def _work_out(setting: Setting, groups: list[Group]) -> None:
 def _settle(setting: Setting, at: int, group: Group, slot: Slot) -> bool:
     """Whether a pending value was written already, and still stands: then it is in force.
 
-    When somebody wrote over it in between, something drives this value: what stands there now
-    is what the step would otherwise use, whether it was reckoned from our value or not.
+    When somebody wrote over it in between, and may go on to, something drives this value: what
+    stands there now is what the step would otherwise use, whether it was reckoned from our value
+    or not. A single write, by another cell say, is told: the request was promised to this step.
     """
     if slot.written is None or slot.written != slot.pending or slot.once:
         return False
@@ -121,10 +122,23 @@ def _settle(setting: Setting, at: int, group: Group, slot: Slot) -> bool:
         # Asked before the first step: the loop had no chance to show that it writes too.
         slot.is_early = setting.steps == 0
         return True
-    if not setting.drivers.driving(setting.cell):
-        setting.drivers.discover()
-        slot.loop = not setting.drivers.driving(setting.cell)
-    return False
+    if setting.drivers.driving(setting.cell):
+        return False
+    setting.drivers.discover()
+    if setting.drivers.driving(setting.cell):
+        return False
+    found, target = setting.cell.read(group), slot.pending
+    origin = slot.origin.item() if hasattr(slot.origin, "item") else slot.origin
+    # What was there before, once more: a loop that writes one constant, which shows no rhythm.
+    if found == origin or setting.rhythm.may_begin(setting.steps):
+        slot.loop = True
+        return False
+    slot.pending = None
+    setting.ready(group, target)
+    slot.write(group, target)
+    _report(setting, at, slot, target, found, kept=True)
+    slot.watch.start(target, setting.steps)
+    return True
 
 
 def _look_again(setting: Setting, at: int, group: Group, slot: Slot) -> None:
@@ -257,9 +271,9 @@ def _tell_loop(
         return
     setting.slots[at].told = True
     setting.tell.note(
-        f"{setting.cell.name} is written by the loop, another cell or an unknown scheduler too: "
-        f"{target!r} is kept all the same, and what they write from now on is multiplied during "
-        f"each step by the same factor ({target / would:g})"
+        f"{setting.cell.name} is scheduled by the loop, or by a scheduler that it2nb doesn't know: "
+        f"{target!r} is in force in the place of {would:g}, and what is written later keeps "
+        f"its ratio to it; mode hold keeps {target!r}"
     )
 
 

@@ -20,12 +20,11 @@ def left(session: Session) -> list[dict[str, Any]]:
     return [each for each in rows(session, "note") if "left" in each]
 
 
-def writes_once(optimizer: Optimizer) -> Callable[[int], None]:
-    """Return a loop's line: at its second step it writes 1.0."""
+def writes_1(optimizer: Optimizer) -> Callable[[int], None]:
+    """Return a loop's line: it writes 1.0 before each step."""
 
     def line(step: int) -> None:
-        if step == 2:
-            optimizer.param_groups[0]["lr"] = 1.0
+        optimizer.param_groups[0]["lr"] = 1.0
 
     return line
 
@@ -41,7 +40,7 @@ def halves(optimizer: Optimizer) -> Callable[[int], None]:
 
 
 @pytest.mark.parametrize("make", [float, torch.tensor], ids=["float", "tensor"])
-@pytest.mark.parametrize("loop", [writes_once, halves])
+@pytest.mark.parametrize("loop", [writes_1, halves])
 def test_the_lr_in_force_at_the_end_stays_where_no_scheduler_drives_it(
     loop: Callable[[Optimizer], Callable[[int], None]], make: Callable[[float], Any]
 ) -> None:

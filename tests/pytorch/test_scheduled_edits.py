@@ -77,7 +77,7 @@ def test_a_loop_that_writes_lr_itself_is_rescaled_and_told(every: int) -> None:
             assert (drifted["by"], drifted["before"]) == ("the loop", 0.1)
             assert drifted["found"] < 0.1 and "kept" not in drifted
             said = [each["text"] for each in rows(session, "note") if "left" not in each]
-            assert len(said) == 1 and f"{NEW!r} is kept all the same" in said[0]
+            assert len(said) == 1 and f"{NEW!r} is in force in the place of" in said[0]
 
 
 @pytest.mark.parametrize("after", [0, 1, 2])
