@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+import numpy as np
 import orjson
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.errors import PydanticUserError
@@ -304,7 +305,7 @@ def _by_own_names(spec: ActionSpec, payload: Mapping[str, Any]) -> Mapping[str, 
 def _validated(args: type[BaseModel], payload: Mapping[str, Any]) -> dict[str, Any]:
     # Through JSON: strict and yet "fast" becomes Speed.FAST, a list becomes a tuple.
     try:
-        text = orjson.dumps(dict(payload), option=orjson.OPT_SERIALIZE_NUMPY)
+        text = orjson.dumps(dict(payload), default=_from_numpy)
     except TypeError as err:
         raise Rejected(f"the arguments are not JSON: {err}") from err
     try:
@@ -312,6 +313,13 @@ def _validated(args: type[BaseModel], payload: Mapping[str, Any]) -> dict[str, A
     except ValidationError as err:
         raise Rejected(explain(err)) from err
     return {field: getattr(model, field) for field in args.model_fields}
+
+
+def _from_numpy(value: Any) -> Any:
+    # Not left to orjson, whose versions 3.12 and 3.13 write beyond their buffer for arrays.
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
 def explain(err: ValidationError) -> str:
