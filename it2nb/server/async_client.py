@@ -18,6 +18,7 @@ from it2nb.server.follow import (
     NoSocket,
     Rows,
     again_s,
+    breaking,
     is_end,
     meaning_of,
     options,
@@ -260,9 +261,10 @@ class AsyncClient:
 
     async def _follow(self, cursor: Cursor, timeout: float | None) -> AsyncIterator[Rows]:
         tries, patience, silence = 0, Deadline(self.retry_s), Deadline(timeout)
+        source = self._stream
         while not self._closed and silence.left > 0:
             try:
-                async for rows in self._stream(cursor, silence):
+                async for rows in source(cursor, silence):
                     patience.restart()
                     if rows:
                         tries = 0
@@ -272,9 +274,8 @@ class AsyncClient:
                         break
                 return
             except NoSocket:
-                async for rows in self._poll(cursor, silence):
-                    yield rows
-                return
+                source = self._poll
+                continue
             except Broken as broken:
                 if patience.left <= 0:
                     raise calls.lost(self.address, str(broken)) from broken
@@ -321,9 +322,11 @@ class AsyncClient:
     async def _poll(self, cursor: Cursor, silence: Deadline) -> AsyncIterator[Rows]:
         while not self._closed:
             wait_s = min(POLL_S, silence.left)
-            rows, more = cursor.page(await self._run(calls.events(cursor.params, wait_s)))
-            if rows:
-                yield rows
-                silence.restart()
-            elif not more and (silence.left <= 0 or (await self.state()).get("status") in ENDED):
-                return
+            with breaking():
+                rows, more = cursor.page(await self._run(calls.events(cursor.params, wait_s)))
+            yield rows
+            if rows or more:
+                continue
+            with breaking():
+                if silence.left <= 0 or (await self.state()).get("status") in ENDED:
+                    return

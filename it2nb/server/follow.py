@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from it2nb.core.control import ENDED
-from it2nb.core.errors import Refused
+from it2nb.core.errors import Refused, Unreachable
 from it2nb.server import calls
 from it2nb.server.calls import Address, Deadline
 from it2nb.server.cursor import Cursor
@@ -28,6 +28,8 @@ AGAIN_S = (0.05, 0.1, 0.2, 0.5, 1.0)
 LOOK_S = 0.5
 #: The server holds a request for events that long, where no socket gets through, seconds.
 POLL_S = 20.0
+#: Of HTTP: the server is busy, or away behind a proxy that is not.
+AWAY = frozenset({429, 500, 502, 503, 504})
 #: Of a library that logs headers when it is told to: never this one's.
 NOWHERE = logging.Logger("it2nb.client", logging.CRITICAL + 1)
 
@@ -48,8 +50,8 @@ def follow(
 ) -> Iterator[Rows]:
     """Yield rows as they come; ends with the run, or when none came for `timeout` seconds.
 
-    An empty list comes now and then while there is a connection. `lost` is called with the
-    reason when there is none.
+    An empty list comes when there is a connection, and when there is one again. `lost` is called
+    with the reason when there is none.
 
     Raises
     ------
@@ -59,20 +61,24 @@ def follow(
         If the server does not let us.
     """
     tries, patience, silence = 0, Deadline(client.retry_s), Deadline(timeout)
+    source = _stream
     while not client.closed.is_set() and silence.left > 0:
+        is_new = True
         try:
-            for rows in _stream(client, cursor, silence):
+            for rows in source(client, cursor, silence):
                 patience.restart()
+                if rows or is_new:
+                    is_new = False
+                    yield rows
                 if rows:
                     tries = 0
-                    yield rows
                     silence.restart()
                 elif silence.left <= 0:
                     break
             return
         except NoSocket:
-            yield from _poll(client, cursor, silence)
-            return
+            source = _poll
+            continue
         except Broken as broken:
             lost(str(broken))
             if patience.left <= 0:
@@ -131,13 +137,18 @@ def _connect(client: Client, cursor: Cursor) -> ClientConnection:
 
 
 def _poll(client: Client, cursor: Cursor, silence: Deadline) -> Iterator[Rows]:
+    """Yield rows of one request after another; ends when the run is over."""
+    wait_s = 0.0  # the first answer tells that there is one
     while not client.closed.is_set():
-        rows, more = client._page(cursor, min(POLL_S, silence.left))
-        if rows:
-            yield rows
-            silence.restart()
-        elif not more and (silence.left <= 0 or client.state().get("status") in ENDED):
-            return
+        with breaking():
+            rows, more = client._page(cursor, min(wait_s, silence.left))
+        yield rows
+        wait_s = POLL_S
+        if rows or more:
+            continue
+        with breaking():
+            if silence.left <= 0 or client.state().get("status") in ENDED:
+                return
 
 
 # -------------------------------------------------------------------------- for both clients
@@ -169,9 +180,22 @@ def is_end(err: Any) -> bool:
     return err.rcvd is not None and err.rcvd.code == 1000
 
 
+@contextmanager
+def breaking() -> Iterator[None]:
+    """Turn what a request says of a server that is away into `Broken`: it may come back."""
+    try:
+        yield
+    except Unreachable as err:
+        raise Broken(f"{type(err.__cause__).__name__}: {err.__cause__}".rstrip(": ")) from err
+    except Refused as err:
+        if err.status in AWAY:
+            raise Broken(f"status {err.status}") from err
+        raise
+
+
 def meaning_of(status: int, body: bytes) -> Exception:
     """Tell what the refusal of a socket means for whoever follows the events."""
-    if status in (429, 500, 502, 503, 504):
+    if status in AWAY:
         return Broken(f"status {status}")
     if calls.is_ours(body) and status in (401, 403, 422):
         return Refused(status, calls.reason_of(body))

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 #: Seconds that connections get to end in good order when the server closes.
 GRACE_S = 0.5
+#: Turns of the loop from a connection's acceptance until its protocol knows it, and one more.
+ACCEPT_TURNS = 3
 #: Seconds of silence after which the system asks whether the other end is still there.
 KEEPALIVE_S = 30
 
@@ -75,6 +77,7 @@ class QuietServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Free the port, give connections a moment, then cut them."""
+        await self._accept_no_more()
         for server in self.servers:
             server.close()
         for each in sockets or []:
@@ -90,6 +93,19 @@ class QuietServer(uvicorn.Server):
             task.cancel()
         await _until(lambda: not state.connections and not state.tasks)
         await self.lifespan.shutdown()
+
+    async def _accept_no_more(self) -> None:
+        """Stop taking connections in, and get to know all that were.
+
+        asyncio makes a connection known some turns after it was accepted. One that is under way
+        when its server closes is never known, and stays open: whoever is behind it waits.
+        """
+        loop = asyncio.get_running_loop()
+        for server in self.servers:
+            for each in server.sockets:
+                loop.remove_reader(each.fileno())
+        for _ in range(ACCEPT_TURNS):
+            await asyncio.sleep(0)
 
 
 async def _until(true: Any) -> None:

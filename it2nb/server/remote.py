@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 #: A state that is younger is shown again, seconds.
 YOUNG_S = 0.15
+#: Seconds until a state is asked for again that did not come, at least.
+STATE_AGAIN_S = 1.0
 
 
 class RemoteSession:
@@ -62,6 +64,9 @@ class RemoteSession:
         self._lock = threading.Lock()
         self._pending: dict[str, RemoteHandle] = {}
         self._lost_since: float | None = None
+        #: Whether the events come in: then a state that did not come is asked for again.
+        self._is_fed = False
+        self._again_at = 0.0
         #: Why the run can't be followed any more, if so.
         self.problem: str | None = None
         try:
@@ -120,12 +125,17 @@ class RemoteSession:
     def state(self) -> State:
         """Where the run is; without a connection what was known last, with a warning."""
         with self._lock:
-            young = time.monotonic() - self._state_at < YOUNG_S
-            if not young and not self._over.is_set() and self._lost_since is None:
+            began = time.monotonic()
+            may_try = self._lost_since is None or (self._is_fed and began >= self._again_at)
+            if began - self._state_at >= YOUNG_S and may_try and not self._over.is_set():
                 with guard("state of a run elsewhere") as fault:
                     self._renew()
+                    self._lost_since = None
                 if fault:
-                    self._lose(fault.error)
+                    now = time.monotonic()
+                    # Whoever asks is not held up for more than half of the time.
+                    self._again_at = now + max(STATE_AGAIN_S, now - began)
+                    self._lost_since = self._lost_since or now
             return self._shown()
 
     def _renew(self) -> None:
@@ -310,7 +320,7 @@ class RemoteSession:
         with guard("following a run") as fault:
             try:
                 for rows in follow(self.client, cursor, None, self._lose):
-                    self._lost_since = None
+                    self._lost_since, self._is_fed = None, True
                     if rows:
                         self._take(rows)
             except (Refused, ServerError) as err:
@@ -341,6 +351,7 @@ class RemoteSession:
             self._settle(_unsent(handle.action, "cancelled", "the run is over", "http"))
 
     def _lose(self, why: str) -> None:
+        self._is_fed = False
         if self._lost_since is None:
             self._lost_since = time.monotonic()
 

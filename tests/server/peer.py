@@ -17,6 +17,7 @@ from urllib.parse import parse_qs
 import uvicorn
 
 from it2nb.server.listener import listen
+from it2nb.server.quiet import QuietServer
 from tests.core.driving import LIMIT_S
 
 
@@ -39,7 +40,7 @@ class Peer:
             ws="websockets-sansio",
             loop="asyncio",
         )
-        self._server = uvicorn.Server(config)
+        self._server = QuietServer(config)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -109,6 +110,6 @@ class Peer:
 
     def close(self) -> None:
         """End it."""
-        self._server.should_exit = self._server.force_exit = True
+        self._server.should_exit = True
         self._thread.join(LIMIT_S)
         self._sock.close()

@@ -12,6 +12,7 @@ import uvicorn
 import websockets
 
 from it2nb.server.listener import listen
+from it2nb.server.quiet import QuietServer
 from tests.core.driving import LIMIT_S
 
 
@@ -45,6 +46,8 @@ class PrefixProxy:
         self._strip = strip
         self._host = host
         self._sockets = sockets
+        #: Requests that the server behind did not answer.
+        self.failed = 0
         self._sock = listen("127.0.0.1", 0)
         self.port: int = self._sock.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}{prefix}"
@@ -56,7 +59,7 @@ class PrefixProxy:
             ws="websockets-sansio",
             loop="asyncio",
         )
-        self._server = uvicorn.Server(config)
+        self._server = QuietServer(config)
         self._up = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -101,10 +104,15 @@ class PrefixProxy:
         while more:
             message = await receive()
             body, more = body + message.get("body", b""), message.get("more_body", False)
-        async with httpx.AsyncClient(timeout=LIMIT_S, trust_env=False) as client:
-            answer = await client.request(
-                scope["method"], f"http://{self._to}{target}", headers=headers, content=body
-            )
+        try:
+            async with httpx.AsyncClient(timeout=LIMIT_S, trust_env=False) as client:
+                answer = await client.request(
+                    scope["method"], f"http://{self._to}{target}", headers=headers, content=body
+                )
+        except httpx.TransportError:
+            self.failed += 1
+            await _plain(send, 502)
+            return
         kept = [(k, v) for k, v in answer.headers.raw if k.lower() != b"transfer-encoding"]
         await send({"type": "http.response.start", "status": answer.status_code, "headers": kept})
         await send({"type": "http.response.body", "body": answer.content})
@@ -140,12 +148,13 @@ class PrefixProxy:
             code = behind.close_code or 1000
         finally:
             upward.cancel()
+            behind.transport.abort()
             with contextlib.suppress(Exception):
                 await send({"type": "websocket.close", "code": code})
 
     def close(self) -> None:
         """End it."""
-        self._server.should_exit = self._server.force_exit = True
+        self._server.should_exit = True
         self._thread.join(LIMIT_S)
         self._sock.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -15,8 +16,11 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
+from it2nb.server.async_client import AsyncClient
 from it2nb.server.client import Client
-from tests.core.driving import LIMIT_S
+from it2nb.server.remote import RemoteSession
+from it2nb.server.server import serve
+from tests.core.driving import LIMIT_S, until
 
 from .conftest import Served
 from .proxy import PrefixProxy
@@ -59,6 +63,45 @@ def test_without_sockets_the_events_are_polled(
         served.loop.advance(10)
         served.loop.finish()
         assert [first.seq, *(e.seq for e in events)] == list(range(len(served.session.journal)))
+
+
+def test_without_sockets_a_server_that_comes_back_is_followed_on(
+    served: Served, proxied: Callable[..., PrefixProxy]
+) -> None:
+    port, token = served.server.port, served.server.token
+    proxy = proxied(port, sockets=False)
+    with RemoteSession(proxy.url, token, timeout=LIMIT_S) as remote:
+        served.server.close()
+        until(lambda: any("no connection" in text for text in remote.state().warnings))
+        served.server = serve(served.session, port=port, token=token)
+        until(lambda: remote.state().warnings == [])
+        served.loop.advance(4)
+        served.loop.finish()
+        assert remote.wait(LIMIT_S) == "finished"
+        assert remote.problem is None
+        assert remote.journal.lines() == served.session.journal.lines()
+
+
+def test_without_sockets_an_async_client_follows_on_as_well(
+    served: Served, proxied: Callable[..., PrefixProxy]
+) -> None:
+    port, token = served.server.port, served.server.token
+    proxy = proxied(port, sockets=False)
+
+    async def main() -> list[int]:
+        async with AsyncClient(proxy.url, token, timeout=LIMIT_S) as client:
+            events = client.events()
+            seqs = [(await anext(events)).seq]
+            await asyncio.to_thread(served.server.close)
+            asking = asyncio.ensure_future(anext(events))
+            while not proxy.failed:
+                await asyncio.sleep(0.005)
+            served.server = await asyncio.to_thread(serve, served.session, port=port, token=token)
+            await asyncio.to_thread(served.loop.finish)
+            seqs.append((await asking).seq)
+            return seqs + [event.seq async for event in events]
+
+    assert asyncio.run(main()) == list(range(len(served.session.journal)))
 
 
 def test_the_page_and_all_that_it_loads_stand_below_the_prefix(

@@ -7,7 +7,9 @@ import copy
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -164,6 +166,7 @@ def test_a_lost_connection_is_shown_and_got_back(served: Served) -> None:
     with RemoteSession(f"http://127.0.0.1:{line.port}", served.server.token) as remote:
         port, token = served.server.port, served.server.token
         served.server.close()
+        until(lambda: not remote._is_fed)
         until(lambda: any("no connection" in text for text in remote.state().warnings))
         assert remote.state().step == 3, "the last state stays"
         failed = remote.set("lr", 0.2)
@@ -178,6 +181,37 @@ def test_a_lost_connection_is_shown_and_got_back(served: Served) -> None:
         assert remote.wait(LIMIT_S) == "finished"
         assert remote.journal.lines() == served.session.journal.lines()
     line.close()
+
+
+def test_a_connection_that_is_back_is_known_of_a_run_that_stands_still(served: Served) -> None:
+    served.loop.advance(3)
+    line = Line(served.server.port)
+    with RemoteSession(f"http://127.0.0.1:{line.port}", served.server.token) as remote:
+        until(lambda: served.server._serving.streams == 1)
+        before = line.count
+        line.cut()
+        until(lambda: line.count > before and served.server._serving.streams == 1)
+        # No event comes that would tell.
+        until(lambda: remote.state().warnings == [])
+        handle = remote.submit({"type": "set_knob", "payload": {"name": "lr", "value": 0.2}})
+        served.loop.advance()
+        assert handle.result(LIMIT_S).status == "applied"
+    line.close()
+
+
+def test_a_state_that_did_not_come_once_is_asked_for_again(
+    served: Served, remote: RemoteSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until(lambda: remote._is_fed)
+    answers = remote.client._http.request
+
+    def late(*args: Any, **options: Any) -> Any:
+        monkeypatch.setattr(remote.client._http, "request", answers)
+        raise httpx.ReadTimeout("the network was busy")
+
+    monkeypatch.setattr(remote.client._http, "request", late)
+    until(lambda: any("no connection" in text for text in remote.state().warnings))
+    until(lambda: remote.state().warnings == [])
 
 
 def test_a_run_that_can_not_be_followed_any_more_says_why(served: Served) -> None:

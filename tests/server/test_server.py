@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import json
 import os
 import random
@@ -12,7 +14,9 @@ import subprocess
 import sys
 import textwrap
 import threading
+import warnings
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -20,6 +24,8 @@ import pytest
 
 from it2nb.core.errors import PortTaken, ServerError
 from it2nb.core.session import Session
+from it2nb.server import quiet
+from it2nb.server.limits import Limits
 from it2nb.server.listener import free_port, listen
 from it2nb.server.server import Server, serve, servers
 from it2nb.session import TrainingSession
@@ -306,3 +312,33 @@ def test_a_session_survives_a_copy_of_its_server(served: Served) -> None:
     served.server.close()
     assert "closed" in repr(served.server)
     assert "closed" in served.server._repr_html_()
+
+
+@pytest.mark.parametrize("turns", range(6))
+def test_a_connection_that_comes_as_the_server_closes_is_closed_as_well(turns: int) -> None:
+    sock = listen("127.0.0.1", 0)
+    server = quiet.make(nobody, Limits())
+
+    async def come_and_close() -> socket.socket:
+        server.config.load()
+        server.lifespan = server.config.lifespan_class(server.config)
+        await server.startup(sockets=[sock])
+        client = socket.create_connection(sock.getsockname(), LIMIT_S)
+        for _ in range(turns):  # accepted, handed to its protocol, known to the server
+            await asyncio.sleep(0)
+        await server.shutdown([sock])
+        return client
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+            client = runner.run(come_and_close())
+        gc.collect()
+    assert [str(each.message) for each in told] == []
+    with client, contextlib.suppress(ConnectionResetError):
+        assert client.recv(1) == b""
+    assert not server.server_state.connections
+
+
+async def nobody(scope: Any, receive: Any, send: Any) -> None:
+    """Answer nothing."""
