@@ -307,13 +307,14 @@ class AsyncClient:
 
     async def _connect(self, cursor: Cursor) -> ClientConnection:
         from websockets.asyncio.client import connect
-        from websockets.exceptions import InvalidHandshake, InvalidStatus
+        from websockets.exceptions import InvalidStatus, WebSocketException
 
         try:
             socket = await connect(stream_url(self.address, cursor), **options(self))
         except InvalidStatus as err:
             raise meaning_of(err.response.status_code, bytes(err.response.body or b"")) from err
-        except (OSError, InvalidHandshake, TimeoutError) as err:
+        # ConnectionClosed, too: where the line is closed before the handshake's request is sent.
+        except (OSError, WebSocketException, TimeoutError) as err:
             raise Broken(f"{type(err).__name__}: {err}".rstrip(": ")) from err
         response = socket.response
         cursor.belongs(None if response is None else response.headers.get("x-it2nb-run"))

@@ -122,14 +122,15 @@ def _leaving(socket: ClientConnection) -> Iterator[None]:
 
 
 def _connect(client: Client, cursor: Cursor) -> ClientConnection:
-    from websockets.exceptions import InvalidHandshake, InvalidStatus
+    from websockets.exceptions import InvalidStatus, WebSocketException
     from websockets.sync.client import connect
 
     try:
         socket: ClientConnection = connect(stream_url(client.address, cursor), **options(client))
     except InvalidStatus as err:
         raise meaning_of(err.response.status_code, bytes(err.response.body or b"")) from err
-    except (OSError, InvalidHandshake, TimeoutError) as err:
+    # ConnectionClosed, too: where the line is closed before the handshake's request is sent.
+    except (OSError, WebSocketException, TimeoutError) as err:
         raise Broken(f"{type(err).__name__}: {err}".rstrip(": ")) from err
     response = socket.response
     cursor.belongs(None if response is None else response.headers.get("x-it2nb-run"))

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import ClientConnection as AsyncConnection
+from websockets.sync.client import ClientConnection as SyncConnection
 
 from it2nb.core.errors import Refused, ServerError, Unreachable
 from it2nb.core.wire import Action, Event
@@ -310,6 +312,37 @@ def test_the_client_for_event_loops_tells_who_refuses_and_who_is_not_there(serve
                 [e async for e in client.events()]
 
     awaited(main)
+
+
+def test_a_line_that_closes_before_it_was_asked_for_anything_is_no_answer(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The line takes the connection and closes it: nobody is behind it.
+    line = Line(served.server.port)
+    url = f"http://127.0.0.1:{line.port}"
+    served.server.close()
+    one, other = SyncConnection.handshake, AsyncConnection.handshake
+
+    def late(self: SyncConnection, *args: Any, **options: Any) -> None:
+        self.recv_events_thread.join(LIMIT_S)
+        one(self, *args, **options)
+
+    async def late_too(self: AsyncConnection, *args: Any, **options: Any) -> None:
+        await asyncio.shield(self.connection_lost_waiter)
+        await other(self, *args, **options)
+
+    monkeypatch.setattr(SyncConnection, "handshake", late)
+    monkeypatch.setattr(AsyncConnection, "handshake", late_too)
+    with Client(url, "t", timeout=0.2, retry_s=0.2) as client, pytest.raises(Unreachable):
+        list(client.events())
+
+    async def main() -> None:
+        async with AsyncClient(url, "t", timeout=LIMIT_S, retry_s=0.2) as client:
+            with pytest.raises(Unreachable):
+                [e async for e in client.events()]
+
+    awaited(main)
+    line.close()
 
 
 # --------------------------------------------------------------------- the paper's own server
