@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from it2nb.core import wire, wire_panel
-from it2nb.core.wire import ActionSchema, KnobView, LastRequest, Latest, Member
+from it2nb.core.wire import ActionSchema, KnobView, LastRequest, Latest, Member, Offer
 from it2nb.core.wire_panel import (
     AgentDecision,
     AgentRequest,
@@ -286,6 +286,7 @@ def _actions() -> list[ActionSchema]:
         "type": "object",
         "properties": {
             "path": {"type": "string", "description": "path or name of the checkpoint"},
+            "tag": {"type": "string", "description": "the same as path; give one of them"},
             "keep_knobs": {"type": "boolean", "default": False},
         },
         "required": ["path"],
@@ -317,9 +318,21 @@ def _actions() -> list[ActionSchema]:
         ),
         ActionSchema(name="save_checkpoint", description="Save the state of the run", args=tag),
         ActionSchema(
-            name="load_checkpoint", description="Go back to a checkpoint", args=path, dangerous=True
+            name="load_checkpoint",
+            description="Go back to a checkpoint",
+            args=path,
+            also={"tag": "path"},
+            offers={"path": _offers()},
+            dangerous=True,
         ),
         ActionSchema(name="note", description="Write a remark into the journal", args=note),
+    ]
+
+
+def _offers() -> list[Offer]:
+    return [
+        Offer(value="step-001000-best.pt", label="step 1000, best, 483.7 kB"),
+        Offer(value="step-000500.pt", label="step 500, 483.7 kB"),
     ]
 
 

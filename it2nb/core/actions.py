@@ -15,7 +15,7 @@ from pydantic.errors import PydanticUserError
 
 from it2nb.core.errors import ActionError, Rejected, UnknownAction, near
 from it2nb.core.faults import guard
-from it2nb.core.wire import ActionSchema
+from it2nb.core.wire import ActionSchema, Offer
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session
@@ -75,6 +75,8 @@ class ActionSpec:
     knobs : callable, optional
         Given a payload, the knobs that it would set and their values: the policy judges them as
         those of ``set_knob``. Any thread.
+    offers : callable, optional
+        Returns what there is to choose from now, by argument. Any thread, ten times a second.
     """
 
     name: str
@@ -86,6 +88,7 @@ class ActionSpec:
     unavailable: Callable[[], str | None] | None = None
     optional: tuple[str, ...] = ()
     knobs: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
+    offers: Callable[[], dict[str, list[Offer]]] | None = None
 
     def validate(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Check a payload against the arguments and fill in defaults. Any thread.
@@ -113,8 +116,14 @@ class ActionSpec:
             reason = self.reason_unavailable()
         if fault:
             reason = fault.error
+        also = ALSO.get(self.name, {}) if self.args is not None else {}
+        offers: dict[str, list[Offer]] = {}
+        with guard(f"offers of {self.name}"):
+            offers = {} if self.offers is None else self.offers()
         if self.args is not None:
             args = schema_of(self.args)
+            also = {name: own for name, own in also.items() if name not in self.args.model_fields}
+            args = _with_further_names(args, also)
         else:
             keys = self.keys or ()
             args = {"type": "object", "properties": {k: {} for k in (*keys, *self.optional)}}
@@ -124,6 +133,8 @@ class ActionSpec:
             name=self.name,
             description=self.description,
             args=args,
+            also=also,
+            offers=offers,
             dangerous=self.dangerous,
             enabled=reason is None,
             reason=reason,
@@ -134,6 +145,23 @@ class ActionSpec:
 def schema_of(args: type[BaseModel]) -> dict[str, Any]:
     """Once a model: a state is asked for ten times a second."""
     return args.model_json_schema()
+
+
+def _with_further_names(args: dict[str, Any], also: Mapping[str, str]) -> dict[str, Any]:
+    """Tell of the further names of arguments, each behind the one that it stands for."""
+    properties: dict[str, Any] = {}
+    for name, each in args.get("properties", {}).items():
+        properties[name] = each
+        for further, own in also.items():
+            if own == name:
+                said = f"the same as {own}; give one of them"
+                properties[further] = {**each, "title": further.capitalize(), "description": said}
+    told = {**args, "properties": properties}
+    # Neither is needed where the other one is given.
+    required = [name for name in args.get("required", ()) if name not in also.values()]
+    if required != args.get("required", []):
+        told["required"] = required
+    return told
 
 
 class ActionRegistry(Mapping[str, ActionSpec]):

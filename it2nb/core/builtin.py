@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,11 +11,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from it2nb.core.actions import ActionSpec, Owed
 from it2nb.core.errors import KnobError, Rejected
 from it2nb.core.knobs import Coerced, Outcome
+from it2nb.core.readable import checkpoint_text
 from it2nb.core.recorder import number_of, shown
 from it2nb.core.serving import KnobChange, Said
+from it2nb.core.wire import Offer
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session
+
+#: Checkpoints that a form offers: the newest ones.
+MOST_OFFERS = 30
 
 _STRICT = ConfigDict(extra="forbid", strict=True)
 
@@ -220,6 +226,15 @@ def load_checkpoint(payload: dict[str, Any], session: Session) -> Any:
     return Owed("load", payload["path"])
 
 
+def told_checkpoints(session: Session) -> list[Offer]:
+    """Offer the checkpoints that a loop wrote by itself and told of, newest first."""
+    told = [each for each in session.checkpoints if "sha256" not in each]
+    return [
+        Offer(value=each["path"], label=checkpoint_text({**each, "name": Path(each["path"]).name}))
+        for each in reversed(told[-MOST_OFFERS:])
+    ]
+
+
 def reset_module(payload: dict[str, Any], session: Session) -> Any:
     """Initialise a module anew."""
     return Owed("reset", payload["name"])
@@ -269,7 +284,8 @@ def install(session: Session) -> None:
         ActionSpec("save_checkpoint", save_checkpoint, "Save the state of the run", TagArgs,
                    unavailable=can_save),
         ActionSpec("load_checkpoint", load_checkpoint, "Go back to a checkpoint", PathArgs,
-                   dangerous=True, unavailable=can_load),
+                   dangerous=True, unavailable=can_load,
+                   offers=lambda: {"path": told_checkpoints(session)}),
         ActionSpec("reset_module", reset_module, "Initialise a module anew", NameArgs,
                    dangerous=True, unavailable=can_reset),
         ActionSpec("note", note, "Write a remark into the journal", NoteArgs),

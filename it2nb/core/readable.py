@@ -91,6 +91,24 @@ def listing_lines(data: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def checkpoint_text(each: Mapping[str, Any]) -> str:
+    """Say which checkpoint it is: ``"step 120 (branch 2), best, 483.7 kB"``.
+
+    Parameters
+    ----------
+    each : mapping
+        ``step``, and where they are known ``branch_id``, ``round``, ``tag``, ``name`` and
+        ``size_bytes``.
+    """
+    parts = [f"step {each.get('step')}{_branch(each)}"]
+    if each.get("round"):
+        parts.insert(0, f"round {each['round'] + 1}")
+    parts += [str(each[key]) for key in ("tag", "name") if each.get(key)]
+    if each.get("size_bytes"):
+        parts.append(size_text(each["size_bytes"]))
+    return ", ".join(parts)
+
+
 def _snapshots(snapshots: list[Any], data: Mapping[str, Any]) -> str:
     if not snapshots:
         return "no snapshot in memory"

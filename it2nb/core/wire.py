@@ -278,12 +278,31 @@ class KnobView(Message):
     last: LastRequest | None = None
 
 
+class Offer(BaseModel):
+    """A value that an argument may well take now, and what it is, for people."""
+
+    model_config = ConfigDict(frozen=True)
+
+    value: str
+    label: str
+
+
 class ActionSchema(Message):
-    """An action as others see it: a name and a JSON schema of its arguments."""
+    """An action as others see it: a name and a JSON schema of its arguments.
+
+    Attributes
+    ----------
+    also : dict of str to str
+        Further names of arguments, and the argument that each stands for.
+    offers : dict of str to list of Offer
+        By argument, what there is to choose from now, newest first; others are taken too.
+    """
 
     name: str
     description: str = ""
     args: dict[str, Any] = Field(default_factory=dict)
+    also: dict[str, str] = Field(default_factory=dict)
+    offers: dict[str, list[Offer]] = Field(default_factory=dict)
     dangerous: bool = False
     enabled: bool = True
     reason: str | None = None

@@ -326,7 +326,7 @@ def install(
         ActionSpec("save_checkpoint", saving.save, "Save the state of the run", SaveArgs,
                    unavailable=saving.unavailable),
         ActionSpec("load_checkpoint", rewind.load, "Go back to a checkpoint", LoadArgs,
-                   dangerous=True, unavailable=saving.unavailable),
+                   dangerous=True, unavailable=saving.unavailable, offers=saving.offers),
         ActionSpec("undo", rewind.undo, "Take the last intervention back", UndoArgs,
                    dangerous=True, unavailable=rewind.cant_undo),
         ActionSpec("goto", rewind.goto, "Go back to a step", GotoArgs,

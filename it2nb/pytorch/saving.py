@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from it2nb.core import builtin
 from it2nb.core.actions import Owed
 from it2nb.core.errors import Rejected
+from it2nb.core.readable import checkpoint_text
+from it2nb.core.wire import Offer
 from it2nb.pytorch import checkpoints
 from it2nb.pytorch.knob_state import read_knobs
 from it2nb.pytorch.past import Past, place_of
@@ -39,6 +43,7 @@ class Saving:
         self.folder = folder
         self.autosave_s = autosave_s
         self._autosaves: list[Path] = []
+        self._listed: tuple[tuple[int, int], list[Offer]] | None = None
         self._autosaved_t = past.session.t
 
     def save(self, payload: dict[str, Any], session: Session) -> Any:
@@ -112,6 +117,27 @@ class Saving:
     def unavailable(self) -> str | None:
         """Why nothing can be saved or loaded; None when it can. Any thread."""
         return None if self.past.live() or self.session.honours_control else NOTHING_BOUND
+
+    def offers(self) -> dict[str, list[Offer]]:
+        """Offer the files that there are, and what a loop saved by itself. Any thread."""
+        found = [*builtin.told_checkpoints(self.session), *self._offered()]
+        return {"path": found[: builtin.MOST_OFFERS]}
+
+    def _offered(self) -> list[Offer]:
+        try:
+            changed = self.folder.stat().st_mtime_ns
+        except OSError:
+            return []
+        # Ten times a second: the folder is read when it has changed, or we have written.
+        state = (changed, len(self.session.checkpoints))
+        if self._listed is None or self._listed[0] != state:
+            files = checkpoints.list_checkpoints(self.folder)
+            found = [
+                Offer(value=each.path.name, label=checkpoint_text(asdict(each)))
+                for each in reversed(files[-builtin.MOST_OFFERS :])
+            ]
+            self._listed = (state, found)
+        return self._listed[1]
 
     def entries(self) -> list[dict[str, Any]]:
         """List the files that this session wrote in this round and that are still there."""

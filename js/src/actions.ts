@@ -1,7 +1,7 @@
 /** Buttons for what a run is asked most, a menu with forms for the rest. */
 
 import { h, setAttribute, setText, show } from "./dom";
-import { parseNumber, valueText } from "./numbers";
+import { type Field, fieldsOf } from "./fields";
 import { type Place, WORDS } from "./place";
 import type { Ask, Store } from "./store";
 import type { ActionSchema, Json } from "./wire";
@@ -43,6 +43,8 @@ export class Actions {
   #menu = h("div", { class: "it2-menu", role: "menu", "aria-label": "More actions" });
   #menuKey = "";
   #schemas: ActionSchema[] = [];
+  /** The action whose form is open, and its fields. */
+  #form: { action: string; fields: Field[] } | null = null;
 
   constructor(
     private readonly act: Do,
@@ -88,6 +90,7 @@ export class Actions {
       setText(button, ask === undefined ? label : `${label}…`);
     }
     this.#updateMenu(store);
+    this.#updateForm();
     this.#updateSaid(store, now);
   }
 
@@ -152,7 +155,9 @@ export class Actions {
             click: () => {
               if (!schema.enabled) return;
               this.#showMenu(false);
-              this.#open(schema, this.#more, fieldsOf(schema));
+              // The menu stays while what there is to choose from changes.
+              const now = this.#schemas.find((each) => each.name === schema.name) ?? schema;
+              this.#open(now, this.#more, fieldsOf(now));
             },
           },
         });
@@ -196,6 +201,14 @@ export class Actions {
   }
 
   // ------------------------------------------------------------------------------ drawer
+
+  /** What there is to choose from changes while somebody chooses. */
+  #updateForm(): void {
+    if (this.#form === null || this.drawer.hidden) return;
+    const { action, fields } = this.#form;
+    const schema = this.#schemas.find((each) => each.name === action);
+    for (const field of fields) field.offer?.(schema?.offers[field.name] ?? []);
+  }
 
   /** Ask before it is done, with a field for each argument. */
   #open(schema: ActionSchema, origin: HTMLElement, fields: Field[]): void {
@@ -252,6 +265,7 @@ export class Actions {
       event.stopPropagation();
     });
     this.drawer.replaceChildren(form);
+    this.#form = { action: schema.name, fields };
     show(this.drawer, true);
     const first = fields[0];
     if (first !== undefined) first.focus();
@@ -277,108 +291,4 @@ function waits(ask: Ask, place: Place): { tone: "wait"; text: string } {
 export function title(name: string): string {
   const words = name.replaceAll("_", " ");
   return words.charAt(0).toUpperCase() + words.slice(1);
-}
-
-// -------------------------------------------------------------------------------- fields
-
-type Read = { value: Json | undefined } | { why: string };
-
-interface Field {
-  name: string;
-  element: HTMLElement;
-  read(): Read;
-  focus(): void;
-}
-
-interface Schema {
-  [key: string]: Json;
-}
-
-/** One field for each argument of an action, from its JSON schema. */
-export function fieldsOf(schema: ActionSchema): Field[] {
-  const properties = (schema.args.properties ?? {}) as { [name: string]: Schema };
-  const required = (schema.args.required ?? []) as string[];
-  const definitions = (schema.args.$defs ?? {}) as { [name: string]: Schema };
-  return Object.entries(properties).map(([name, raw]) => {
-    const { schema: plain, nullable } = resolve(raw, definitions);
-    return fieldOf(name, { ...raw, ...plain }, required.includes(name) && !nullable);
-  });
-}
-
-function resolve(
-  raw: Schema,
-  definitions: { [name: string]: Schema },
-): { schema: Schema; nullable: boolean } {
-  if (typeof raw.$ref === "string") {
-    const name = raw.$ref.split("/").at(-1) ?? "";
-    return { schema: definitions[name] ?? {}, nullable: false };
-  }
-  const options = (raw.anyOf ?? []) as Schema[];
-  const plain = options.find((each) => each.type !== "null");
-  if (plain === undefined) return { schema: raw, nullable: false };
-  return { schema: resolve(plain, definitions).schema, nullable: options.length > 1 };
-}
-
-function fieldOf(name: string, schema: Schema, required: boolean): Field {
-  const label = h("label", { class: "it2-field", title: String(schema.description ?? "") });
-  label.append(h("span", { text: required ? name : `${name} (optional)` }));
-  const preset = schema.default ?? null;
-  if (schema.type === "boolean") {
-    const box = h("input", { type: "checkbox" });
-    box.checked = preset === true;
-    label.append(box);
-    return { name, element: label, read: () => ({ value: box.checked }), focus: () => box.focus() };
-  }
-  if (Array.isArray(schema.enum) || schema.const !== undefined) {
-    const choices = Array.isArray(schema.enum) ? schema.enum : [schema.const as Json];
-    const select = h("select");
-    if (!required && preset === null) select.append(h("option", { text: "–" }));
-    const offset = select.options.length;
-    for (const each of choices) {
-      select.append(h("option", { text: typeof each === "string" ? each : valueText(each) }));
-    }
-    if (preset !== null) select.selectedIndex = offset + choices.indexOf(preset);
-    label.append(select);
-    return {
-      name,
-      element: label,
-      read: () => ({ value: choices[select.selectedIndex - offset] }),
-      focus: () => select.focus(),
-    };
-  }
-  const input = h("input", {
-    type: "text",
-    value: preset === null ? "" : textOf(preset),
-    spellcheck: "false",
-  });
-  label.append(input);
-  return {
-    name,
-    element: label,
-    read: () => readText(input.value, schema, required),
-    focus: () => input.focus(),
-  };
-}
-
-function textOf(value: Json): string {
-  return typeof value === "string" ? value : valueText(value);
-}
-
-function readText(text: string, schema: Schema, required: boolean): Read {
-  if (text.trim() === "") return required ? { why: "needed" } : { value: undefined };
-  switch (schema.type) {
-    case "string":
-      return { value: text };
-    case "integer":
-    case "number": {
-      const parsed = parseNumber(text, schema.type === "integer" ? "int" : "float");
-      return parsed.ok ? { value: parsed.value } : { why: parsed.why };
-    }
-    default:
-      try {
-        return { value: JSON.parse(text) as Json };
-      } catch {
-        return schema.type === undefined ? { value: text } : { why: "not valid JSON" };
-      }
-  }
 }

@@ -27,6 +27,8 @@ export interface ActionSchema {
   name: string;
   description: string;
   args: { [key: string]: Json };
+  also: { [key: string]: string };
+  offers: { [key: string]: Offer[] };
   dangerous: boolean;
   enabled: boolean;
   reason: string | null;
@@ -227,6 +229,11 @@ export interface Member {
   v: 2;
   name: string;
   value: Json;
+}
+
+export interface Offer {
+  value: string;
+  label: string;
 }
 
 export interface Output {

@@ -3,7 +3,7 @@ import { beforeEach, expect, test } from "vitest";
 import golden from "../../tests/golden/panel.json";
 import { Actions } from "../src/actions";
 import { EMPTY, reduce, type Store } from "../src/store";
-import type { ActionSchema, Json, PanelMessage } from "../src/wire";
+import type { ActionSchema, Json, Offer, PanelMessage } from "../src/wire";
 
 const snapshot = golden.messages[0]?.message as unknown as PanelMessage;
 
@@ -34,6 +34,25 @@ function menuItem(text: string): HTMLButtonElement {
 
 function form(): HTMLFormElement {
   return actions.drawer.querySelector("form") as HTMLFormElement;
+}
+
+function labels(): string[] {
+  const options = form().querySelector("select")?.options ?? [];
+  return [...options].map((each) => each.text);
+}
+
+function choose(label: string): void {
+  const select = form().querySelector("select") as HTMLSelectElement;
+  select.selectedIndex = labels().indexOf(label);
+  select.dispatchEvent(new Event("change"));
+}
+
+/** What the kernel tells when a checkpoint was saved. */
+function offer(offers: Offer[]): void {
+  const told = store.actions.map((each) =>
+    each.name === "load_checkpoint" ? { ...each, offers: { path: offers } } : each,
+  );
+  actions.update({ ...store, actions: told }, 0);
 }
 
 test("harmless actions are done at once", () => {
@@ -80,10 +99,48 @@ test("a form has a field for each argument and sends their types", () => {
   form().requestSubmit();
   expect(done).toEqual([]);
   expect(form().querySelector("[role=alert]")?.textContent).toBe("path: needed");
+  choose("another…");
   (path as HTMLInputElement).value = "best";
   (keep as HTMLInputElement).checked = true;
   form().requestSubmit();
   expect(done).toEqual([["load_checkpoint", { path: "best", keep_knobs: true }]]);
+});
+
+test("saved checkpoints are there to choose from, and an argument has one field", () => {
+  menuItem("Load checkpoint").click();
+  const [path] = form().querySelectorAll("input");
+  expect(form().textContent).not.toContain("tag");
+  expect(labels()).toEqual(["–", "step 1000, best, 483.7 kB", "step 500, 483.7 kB", "another…"]);
+  expect(document.activeElement).toBe(form().querySelector("select"));
+  expect((path as HTMLInputElement).hidden).toBe(true);
+  choose("step 500, 483.7 kB");
+  form().requestSubmit();
+  expect(done).toEqual([["load_checkpoint", { path: "step-000500.pt", keep_knobs: false }]]);
+});
+
+test("the choices stay fresh while the form is open, and keep what was chosen", () => {
+  menuItem("Load checkpoint").click();
+  choose("step 500, 483.7 kB");
+  offer([
+    { value: "step-001500.pt", label: "step 1500" },
+    { value: "step-000500.pt", label: "step 500, 483.7 kB" },
+  ]);
+  expect(labels()).toEqual(["–", "step 1500", "step 500, 483.7 kB", "another…"]);
+  expect(form().querySelector("select")?.selectedOptions[0]?.text).toBe("step 500, 483.7 kB");
+  offer([{ value: "step-001500.pt", label: "step 1500" }]);
+  expect(form().querySelector("select")?.selectedOptions[0]?.text).toBe("–");
+});
+
+test("what was typed before there was anything to choose from stays", () => {
+  offer([]);
+  menuItem("Load checkpoint").click();
+  const [path] = form().querySelectorAll("input");
+  expect(form().querySelector("select")?.hidden).toBe(true);
+  (path as HTMLInputElement).value = "/else/where.pt";
+  offer([{ value: "step-001500.pt", label: "step 1500" }]);
+  expect((path as HTMLInputElement).hidden).toBe(false);
+  form().requestSubmit();
+  expect(done).toEqual([["load_checkpoint", { path: "/else/where.pt", keep_knobs: false }]]);
 });
 
 test("every kind of argument has its field", () => {
@@ -94,6 +151,8 @@ test("every kind of argument has its field", () => {
     dangerous: false,
     enabled: true,
     reason: null,
+    also: {},
+    offers: {},
     args: {
       $defs: { Color: { enum: ["red", "blue"], type: "string" } },
       properties: {
