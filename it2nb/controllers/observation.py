@@ -174,9 +174,7 @@ class Observation:
                 for name, points in self.history.items()
             },
             "knobs": [each.model_dump(exclude={"v"}) for each in self.knobs],
-            "actions": [
-                each.model_dump(exclude={"v", "also", "offers"}) for each in self.actions
-            ],
+            "actions": [each.model_dump(exclude={"v", "also", "offers"}) for each in self.actions],
             "results": [each.model_dump(exclude={"v"}, exclude_none=True) for each in self.results],
             "goal": None if self.goal is None else self.goal.describe(),
             "context": self.context,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isclose
-from typing import Any
+from typing import Any, TypeGuard
+
+from it2nb.core.readable import told
 
 #: Groups that a result's data tells, and that its text spells out.
 MAX_MEMBERS = 16
@@ -52,6 +54,35 @@ def members_text(name: str | None, data: Any) -> str:
         spelled.append("...")
     kept = ", ratios kept" if data["ratios_kept"] else ""
     return f"{data['groups']} groups{kept}: {', '.join(spelled)}"
+
+
+def is_batch(data: Any, type: str) -> TypeGuard[list[Mapping[str, Any]]]:
+    """Whether the data is that of ``batch``, which a session may have replaced."""
+    return (
+        type == "batch"
+        and isinstance(data, list)
+        and all(isinstance(each, Mapping) and "name" in each for each in data)
+    )
+
+
+def batch_lines(data: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say of each knob of a batch what became of it and of the groups behind it; see `is_batch`.
+
+    ``"lr 0.01 → 0.02, 2 groups, ratios kept: lr[0] 0.01 → 0.02, lr[1] 0.07 → 0.14"``.
+    """
+    return [_knob_text(each) for each in data]
+
+
+def _knob_text(each: Mapping[str, Any]) -> str:
+    after = each.get("after")
+    said = f"{each['name']} {told(each.get('before'))} → {told(after)}"
+    asked = each.get("requested")
+    if each.get("status") == "clamped" and asked != after:
+        said += f", asked {told(asked)}"
+    groups = members_text(each["name"], each)
+    if groups:
+        said += f", {groups}"
+    return said + (f" ({each['reason']})" if each.get("reason") else "")
 
 
 def _keep_ratios(before: list[Any], after: list[Any]) -> bool:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
+import orjson
+
+from it2nb.core.strict import plain
+
 #: What keeps and brings back state: their results hold what a replay needs, too.
 _OF_STATE = frozenset(
     {"save_checkpoint", "load_checkpoint", "undo", "goto", "fork", "checkpoint_saved",
@@ -17,8 +21,49 @@ _USUAL = {
 }  # fmt: skip
 #: Characters of a hash: enough to tell two files apart.
 HASH = 12
+#: Characters of what was asked for.
+ASKED = 200
 #: Steps of snapshots that a line names.
 _STEPS = 12
+
+
+def told(value: Any) -> str:
+    """Write a value into a sentence: its repr, a float with twelve digits at most.
+
+    What arithmetic leaves behind the twelfth is noise to a reader: 0.3, not
+    0.30000000000000004. A result's fields and the journal have all digits.
+    """
+    if isinstance(value, float):
+        # NaN and infinity pass through this as they are.
+        return repr(float(f"{value:.12g}"))
+    return repr(value)
+
+
+def asked_text(payload: Mapping[str, Any]) -> str:
+    """Say what was asked for, in few words: ``"best"``, ``"30, exact yes"``.
+
+    Parameters
+    ----------
+    payload : mapping
+        Of the request, without secrets. The first argument stands for itself, unless it is a
+        yes or no.
+    """
+    parts: list[str] = []
+    for key, value in payload.items():
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            parts.append(f"{key} {'yes' if value else 'no'}")
+            continue
+        if isinstance(value, str):
+            said = value
+        elif isinstance(value, (int, float)):
+            said = told(value)
+        else:
+            said = orjson.dumps(plain(value)).decode()
+        parts.append(f"{key} {said}" if parts else said)
+    text = ", ".join(parts)
+    return text if len(text) <= ASKED else text[: ASKED - 3] + "..."
 
 
 def size_text(size_bytes: float) -> str:

@@ -12,6 +12,8 @@ from it2nb.core.errors import Rejected, UnknownAction
 from it2nb.core.faults import guard
 from it2nb.core.knobs import Outcome
 from it2nb.core.queue import ActionHandle
+from it2nb.core.readable import asked_text
+from it2nb.core.redaction import redacted
 from it2nb.core.relative import absolute
 from it2nb.core.strict import plain
 from it2nb.core.values import shown
@@ -248,11 +250,15 @@ def settle(
         fields["served"] = handle.served
     if action.reason is not None:
         fields["why"] = action.reason
+    if name is None and action.type != "batch":
+        # So that a row says by itself what it is about; what a batch set is in its data.
+        fields["asked"] = asked_text(redacted(action.payload))
     rows.append(("action_result", fields))
     durable = session.write_rows(rows, source=handle.source, action_id=action.id)
     # The row is bytes by now, and its fields become the result's.
     fields.pop("served", None)
     fields.pop("why", None)
+    fields.pop("asked", None)
     fields["v"] = 2
     fields["step"] = session.step_count
     fields["durable"] = durable

@@ -8,14 +8,15 @@ from typing import Any
 
 from it2nb.core.errors import Rejected
 from it2nb.core.faults import guard
+from it2nb.core.readable import told
 from it2nb.core.wire import DType
 
 
 def shown(value: Any) -> str:
-    """Write a value into a message: its repr, at most 60 characters."""
+    """Write a value into a message as `told`, at most 60 characters."""
     text = "<unprintable>"
     with guard("repr of a value"):
-        text = repr(value)
+        text = told(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from it2nb.core.members import members_text
-from it2nb.core.readable import is_listing, listing_lines, readable
+from it2nb.core.members import batch_lines, is_batch, members_text
+from it2nb.core.readable import is_listing, listing_lines, readable, told
 from it2nb.core.strict import NonFinite
 
 VERSION: Literal[2] = 2
@@ -166,7 +166,8 @@ class ActionResult(Message):
         what = f"{self.type} {self.name}" if self.name else self.type
         said = f"{what}: {self.status}"
         if self.name is not None and self.ok:
-            said += f", asked {self.requested!r}, was {self.before!r}, is {self.after!r}"
+            said += f", asked {told(self.requested)}, was {told(self.before)}"
+            said += f", is {told(self.after)}"
         if self.step is not None:
             said += f", after step {self.step}"
         listed: list[str] = []
@@ -175,6 +176,8 @@ class ActionResult(Message):
             said += f"; {groups}"
         elif self.ok and is_listing(self.data, self.type):
             listed = listing_lines(self.data)
+        elif self.ok and is_batch(self.data, self.type):
+            listed = batch_lines(self.data)
         elif self.ok and isinstance(self.data, dict):
             found = readable(self.type, self.data, self.step)
             said += "".join(f", {key} {_short(each)}" for key, each in _plainest(found))

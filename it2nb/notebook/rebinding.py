@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from it2nb.core.faults import guard
+from it2nb.core.readable import told
 from it2nb.core.session import Session
 from it2nb.notebook.names import Names, names_of
 
@@ -88,7 +89,7 @@ class RebindingWatch:
     ) -> None:
         listed = ", ".join(names)
         both = [name for name in names if name in before and name in after]
-        moved = ", ".join(f"{name} {before[name]!r} → {after[name]!r}" for name in both)
+        moved = ", ".join(f"{name} {told(before[name])} → {told(after[name])}" for name in both)
         few = "it" if len(names) == 1 else "them"
         print(
             f"it2nb: this cell rebound {listed}, and the running loop of {session.run_id} uses "

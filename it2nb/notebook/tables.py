@@ -171,7 +171,7 @@ def _journal_row(event: Event) -> dict[str, Any]:
     payload = event.payload
     what, result = event.type, row.text
     if event.type == "action_result":
-        what = f"{row.action} {row.name or ''}".rstrip()
+        what = f"{row.action} {row.name or payload.get('asked') or ''}".rstrip()
         result = _became(payload, row.text)
     elif event.type == "action_submitted":
         asked = payload.get("payload") or {}

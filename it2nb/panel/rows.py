@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from it2nb.core.members import members_text
+from it2nb.core.members import batch_lines, is_batch, members_text
 from it2nb.core.readable import is_listing, listing_lines, readable
 from it2nb.core.strict import strict
 from it2nb.core.wire import EFFECTIVE, ActionResult, Event, State
@@ -70,6 +70,9 @@ def row_of(event: Event) -> Row:
     reason = payload.get("reason") or (payload.get("error") if asked else None)
     # Why it was asked for, where nothing has to be said of what became of it.
     reason = reason or (payload.get("why") if asked else None)
+    requested = payload.get("requested")
+    if asked and payload.get("name") is None:
+        requested = payload.get("asked") or requested
     return Row(
         seq=event.seq,
         ts=event.ts,
@@ -83,7 +86,7 @@ def row_of(event: Event) -> Row:
         action_id=event.action_id or (_text_or_none(payload.get("id")) if asked else None),
         action=_text_or_none(payload.get("type")) if asked else None,
         name=_text_or_none(payload.get("name")),
-        requested=_value(payload.get("requested")),
+        requested=_value(requested),
         before=_value(payload.get("before")),
         after=_value(payload.get("after")),
         status=payload.get("status") if asked else None,
@@ -184,6 +187,8 @@ def _told(event: Event) -> str:
             groups = members_text(_text_or_none(payload.get("name")), data)
             if groups:
                 return groups
+            if is_batch(data, action):
+                return "; ".join(batch_lines(data))
             if is_listing(data, action):
                 return "; ".join(each.strip() for each in listing_lines(data))
             if isinstance(data, Mapping):

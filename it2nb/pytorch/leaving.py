@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from it2nb.core.readable import told
+
 if TYPE_CHECKING:
     from it2nb.pytorch.setting import Setting
     from it2nb.pytorch.slot import Slot
@@ -95,13 +97,13 @@ def _tell_given_back(
 ) -> None:
     name = steered.prefix + setting.cell.name
     several, whole = len(setting.groups()) > 1, "them" if len(left) > 1 else "it"
-    told = "; ".join(
-        f"{f'{name}[{each.group}]' if several else name} was {each.in_force!r} ({each.how}), and "
-        f"param_groups holds {each.found!r} now"
+    said = "; ".join(
+        f"{f'{name}[{each.group}]' if several else name} was {told(each.in_force)} "
+        f"({each.how}), and param_groups holds {told(each.found)} now"
         for each in left[:SPELLED_OUT]
     )
     text = (
-        f"{told}{_and_more(left)}: at the end {who} has {whole} back; "
+        f"{said}{_and_more(left)}: at the end {who} has {whole} back; "
         f"to go on with another value, write it into param_groups, or hold it in the next run"
     )
     steered.session.alert(text)
@@ -111,13 +113,13 @@ def _tell_given_back(
 def _tell_stays(steered: SteeredOptimizer, setting: Setting, left: Sequence[Left]) -> None:
     name = steered.prefix + setting.cell.name
     several = len(setting.groups()) > 1
-    told = "; ".join(
-        f"{f'{name}[{each.group}]' if several else name} stays {each.in_force!r} in param_groups, "
-        f"where {each.found!r} stood"
+    said = "; ".join(
+        f"{f'{name}[{each.group}]' if several else name} stays {told(each.in_force)} in "
+        f"param_groups, where {told(each.found)} stood"
         for each in left[:SPELLED_OUT]
     )
     text = (
-        f"{told}{_and_more(left)}: no known scheduler drives it, so what is in force at the end "
+        f"{said}{_and_more(left)}: no known scheduler drives it, so what is in force at the end "
         f"stays"
     )
     _emit(steered, setting, left, text, "info", stays=True)

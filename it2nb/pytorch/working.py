@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from it2nb.core.readable import told
 from it2nb.pytorch import places
 from it2nb.pytorch.groups import Group
 from it2nb.pytorch.schedulers import same_lr
@@ -272,8 +273,8 @@ def _tell_loop(
     setting.slots[at].told = True
     setting.tell.note(
         f"{setting.cell.name} is scheduled by the loop, or by a scheduler that it2nb doesn't know: "
-        f"{target!r} is in force in the place of {would:g}, and what is written later keeps "
-        f"its ratio to it; mode hold keeps {target!r}"
+        f"{told(target)} is in force in the place of {would:g}, and what is written later keeps "
+        f"its ratio to it; mode hold keeps {told(target)}"
     )
 
 

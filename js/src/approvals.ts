@@ -1,8 +1,8 @@
 /** Requests that wait for a person: what is asked, by whom, and the two answers. */
 
 import { h, show } from "./dom";
-import { exact, valueText } from "./numbers";
-import type { Json, Waiting } from "./wire";
+import { saidText } from "./numbers";
+import type { Waiting } from "./wire";
 
 export class Approvals {
   readonly element = h("section", { class: "it2-approvals", "aria-label": "Waiting for approval" });
@@ -48,11 +48,7 @@ export class Approvals {
 /** A request in a line: `lr → 1e-5`, `load_checkpoint path "best"`. */
 export function askedOf({ type, payload }: Pick<Waiting, "type" | "payload">): string {
   const { name, value } = payload;
-  if (type === "set_knob" && typeof name === "string") return `${name} → ${short(value)}`;
-  const parts = Object.entries(payload).map(([key, each]) => `${key} ${short(each)}`);
+  if (type === "set_knob" && typeof name === "string") return `${name} → ${saidText(value)}`;
+  const parts = Object.entries(payload).map(([key, each]) => `${key} ${saidText(each)}`);
   return [type, ...parts].join(" ");
-}
-
-function short(value: Json | undefined): string {
-  return typeof value === "number" ? exact(value) : valueText(value);
 }

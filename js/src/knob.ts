@@ -3,10 +3,10 @@
 import { h, setAttribute, setText, show } from "./dom";
 import type { Editor } from "./editor";
 import { editorFor } from "./editors";
-import { brief, valueText } from "./numbers";
+import { brief, saidText, valueText } from "./numbers";
 import type { Ask, Store } from "./store";
 import type { Json, KnobView } from "./wire";
-import { knobSaid, knobTitle, type Said } from "./words";
+import { knobSaid, knobTitle, type Said, withExact } from "./words";
 
 export type SetKnob = (name: string, value: Json, mode?: string) => void;
 
@@ -117,6 +117,7 @@ export class KnobRow {
     const said = this.#localSaid ?? knobSaid(this.#view, this.#ask, context) ?? also;
     setText(this.#said, said?.text ?? "");
     setAttribute(this.#said, "data-tone", said?.tone ?? null);
+    setAttribute(this.#said, "title", said?.exact ?? null);
     show(this.#said, said !== null);
   }
 
@@ -135,7 +136,7 @@ export class KnobRow {
       this.set(this.#view.name, value);
       return;
     }
-    const ask = `Set ${this.#view.name} to ${valueText(value)}?`;
+    const ask = `Set ${this.#view.name} to ${saidText(value)}?`;
     const close = () => {
       show(this.#confirm, false);
       this.#editor.revert(this.#view);
@@ -160,10 +161,11 @@ export class KnobRow {
 
   /** What is no value: it goes to the kernel as it is, which refuses it and writes it down. */
   #refuse(asked: Json, why: string): void {
-    this.#localSaid = {
+    const still = this.#view.value;
+    this.#localSaid = withExact((write) => ({
       tone: "no",
-      text: `asked ${valueText(asked)}, rejected: ${why}; still ${valueText(this.#view.value)}`,
-    };
+      text: `asked ${write(asked)}, rejected: ${why}; still ${write(still)}`,
+    }));
     this.#updateSaid(null);
     this.set(this.#view.name, asked);
   }

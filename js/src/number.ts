@@ -2,7 +2,7 @@
 
 import { h, setAttribute, setText } from "./dom";
 import { type Editor, enableInput, type Hands } from "./editor";
-import { exact, parseNumber } from "./numbers";
+import { exact, parseNumber, saidText } from "./numbers";
 import type { Ask } from "./store";
 import { type Track, trackOf } from "./track";
 import type { Json, KnobView } from "./wire";
@@ -175,5 +175,6 @@ function short(value: number): string {
 }
 
 function spoken(view: KnobView, value: number): string {
-  return view.unit ? `${exact(value)} ${view.unit}` : exact(value);
+  const said = saidText(value);
+  return view.unit ? `${said} ${view.unit}` : said;
 }

@@ -52,7 +52,16 @@ export function grouped(value: number): string {
   return String(Math.round(value)).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
 }
 
-/** Any value on the wire as short text. */
+/** Digits that a reader has a use for: what arithmetic leaves behind the twelfth is noise. */
+const READ_DIGITS = 12;
+
+/** Any value in a sentence: 0.3, where arithmetic left 0.30000000000000004. */
+export function saidText(value: Json | undefined): string {
+  if (typeof value !== "number" || Number.isSafeInteger(value)) return valueText(value);
+  return exact(Number(value.toPrecision(READ_DIGITS)));
+}
+
+/** Any value on the wire as exact text. */
 export function valueText(value: Json | undefined): string {
   if (value === undefined || value === null) return "–";
   if (typeof value === "number") return exact(value);

@@ -1,6 +1,6 @@
 /** The sentences of the panel: what became of a request, in few words. */
 
-import { brief, exact, grouped, valueText } from "./numbers";
+import { brief, exact, grouped, saidText, valueText } from "./numbers";
 import { type Place, WORDS } from "./place";
 import type { Ask } from "./store";
 import type { Head, Json, KnobView, LastRequest, Row } from "./wire";
@@ -12,14 +12,30 @@ export type Tone = "ok" | "clamp" | "no" | "wait";
 export interface Said {
   tone: Tone;
   text: string;
+  /** The same with all digits, where the text has them not. */
+  exact?: string;
 }
+
+/** Writes a value into a sentence. */
+type Write = (value: Json) => string;
 
 /** A request that the kernel did not confirm for this long waits for a busy cell. */
 export const QUIET_MS = 1_000;
 
 export function knobSaid(view: KnobView, ask: Ask | null, context: Context): Said | null {
-  if (ask !== null) return askSaid(ask, context);
-  return view.last === null ? null : lastSaid(view, view.last);
+  const said = (write: Write) => {
+    if (ask !== null) return askSaid(ask, context, write);
+    return view.last === null ? null : lastSaid(view, view.last, write);
+  };
+  return withExact(said);
+}
+
+/** A sentence for reading, and the exact one where it says more. */
+export function withExact<T extends Said | null>(said: (write: Write) => T): T {
+  const short = said(saidText);
+  const long = said(valueText);
+  if (short === null || long === null || long.text === short.text) return short;
+  return { ...short, exact: long.text };
 }
 
 interface Context {
@@ -27,25 +43,25 @@ interface Context {
   place: Place;
 }
 
-function askSaid(ask: Ask, context: Context): Said {
-  const asked = `asked ${valueText(ask.requested)}`;
+function askSaid(ask: Ask, context: Context, write: Write): Said {
+  const asked = `asked ${write(ask.requested)}`;
   if (ask.received) return { tone: "wait", text: `${asked}, waits for the next step` };
   if (context.now - ask.sentAt < QUIET_MS) return { tone: "wait", text: asked };
   return { tone: "wait", text: `${asked}, ${WORDS[context.place].queuedShort}` };
 }
 
-function lastSaid(view: KnobView, last: LastRequest): Said {
+function lastSaid(view: KnobView, last: LastRequest, write: Write): Said {
   const who = last.source === null || last.source === "panel" ? "" : `${last.source} `;
-  const asked = `${who}asked ${valueText(last.requested)}`;
+  const asked = `${who}asked ${write(last.requested)}`;
   const from = last.step === null ? "" : `, from step ${grouped(last.step + 1)}`;
-  const still = `still ${valueText(view.value)}`;
+  const still = `still ${write(view.value)}`;
   switch (last.status) {
     case "applied":
-      return { tone: "ok", text: `${asked}, applied ${valueText(last.applied)}${from}` };
+      return { tone: "ok", text: `${asked}, applied ${write(last.applied)}${from}` };
     case "clamped":
       return {
         tone: "clamp",
-        text: `${asked}, applied ${valueText(last.applied)}${bound(view, last)}${from}`,
+        text: `${asked}, applied ${write(last.applied)}${bound(view, last)}${from}`,
       };
     case "rejected":
       return { tone: "no", text: `${asked}, rejected: ${reason(last.reason)}; ${still}` };
@@ -89,32 +105,39 @@ export function knobTitle(view: KnobView): string {
 }
 
 /** What was asked for, in a row of the journal. */
-export function rowRequest(row: Row): string {
+export function rowRequest(row: Row, write: Write = saidText): string {
   if (row.type !== "action_result" && row.type !== "action_submitted") {
     return row.name === null ? row.type : `${row.type} ${row.name}`;
   }
   const action = row.action ?? row.type;
-  if (row.name === null) return action;
-  const what = action === "set_knob" ? row.name : `${action} ${row.name}`;
-  if (action !== "set_knob")
-    return `${what}${row.requested === null ? "" : ` ${plain(row.requested)}`}`;
-  // What was there is for reading along; what was asked for is exact.
-  const before = row.before === null ? "" : `${shortText(row.before)} `;
-  return `${what} ${before}→ ${valueText(row.requested)}`;
+  if (row.name === null || action !== "set_knob") {
+    return [action, row.name, row.requested === null ? null : plain(row.requested)]
+      .filter((each) => each !== null)
+      .join(" ");
+  }
+  // What was there is for reading along.
+  const before = row.before === null ? "" : `${shortText(row.before, write)} `;
+  return `${row.name} ${before}→ ${write(row.requested)}`;
 }
 
 /** What there is to add to a row. */
-export function rowRemark(row: Row): string {
+export function rowRemark(row: Row, write: Write = saidText): string {
   const parts: string[] = [];
-  if (row.status === "clamped" && row.after !== null) parts.push(`applied ${valueText(row.after)}`);
+  if (row.status === "clamped" && row.after !== null) parts.push(`applied ${write(row.after)}`);
   if (row.reason) parts.push(row.reason);
   if (row.text && row.text !== row.reason) parts.push(row.text);
   if (!row.durable) parts.push("not on disk");
   return parts.join("; ");
 }
 
-function shortText(value: Json): string {
-  return typeof value === "number" ? brief(value) : valueText(value);
+/** A row with all digits of its numbers, where it is shown with fewer. */
+export function rowExact(row: Row): string | null {
+  const said = (write: Write) => `${rowRequest(row, write)} ${rowRemark(row, write)}`.trim();
+  return said(saidText) === said(valueText) ? null : said(valueText);
+}
+
+function shortText(value: Json, write: Write): string {
+  return typeof value === "number" && write === saidText ? brief(value) : write(value);
 }
 
 function plain(value: Json): string {

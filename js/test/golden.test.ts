@@ -41,7 +41,7 @@ test("each result is told in a line", () => {
   expect(said("weight_decay")).toBe("magic asked 2, applied 1 (max), from step 640");
   expect(said("clip")).toBe('asked "abc", rejected: not a number; still 1');
   expect(said("dropout.p")).toBe("asked 0.2, waits for the next step");
-  expect(store.rows.map(rowRequest)).toEqual([
+  expect(store.rows.map((row) => rowRequest(row))).toEqual([
     "note",
     "evaluate",
     "weight_decay 0.01 → 2",

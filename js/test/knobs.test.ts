@@ -3,7 +3,7 @@ import { beforeEach, expect, test, vi } from "vitest";
 import golden from "../../tests/golden/panel.json";
 import { Knobs } from "../src/knobs";
 import { type Ask, EMPTY, reduce, type Store } from "../src/store";
-import type { Json, KnobView, PanelMessage } from "../src/wire";
+import type { Json, KnobView, LastRequest, PanelMessage } from "../src/wire";
 
 const [snapshot, batch] = golden.messages.map((each) => each.message) as unknown as PanelMessage[];
 
@@ -300,4 +300,28 @@ test("a mode is shown only where something drives the knob", () => {
   expect(select()?.hidden).toBe(true);
   knobs.update(store, 0);
   expect([select()?.hidden, select()?.value]).toEqual([false, "rescale"]);
+});
+
+test("a sentence is short where arithmetic left noise, its title and the field are exact", () => {
+  const noisy = 0.013499999999999998;
+  const last = { ...(store.knobs.lr?.last as LastRequest), status: "rejected" as const };
+  tell("lr", { value: noisy, last: { ...last, requested: 1, reason: "max 0.1" } });
+  expect(said("lr")).toBe("asked 1, rejected: max 0.1; still 0.0135");
+  const line = row("lr").querySelector(".it2-said") as HTMLElement;
+  expect(line.title).toBe("asked 1, rejected: max 0.1; still 0.013499999999999998");
+  expect(input("lr", "text").value).toBe("0.013499999999999998");
+
+  type("lr", "0.30000000000000004");
+  enter("lr");
+  expect(sent.at(-1)).toEqual(["lr", 0.1 + 0.2]);
+  expect(said("lr")).toBe("asked 0.3");
+  tell("lr", { value: 0.3, last: { ...last, requested: 0.3 } }, { a1: true });
+  expect(line.title).toBe("");
+});
+
+test("what a page refuses itself is as short", () => {
+  tell("lr", { value: 0.1 + 0.2 });
+  type("lr", "abc");
+  enter("lr");
+  expect(said("lr")).toBe('asked "abc", rejected: not a number; still 0.3');
 });

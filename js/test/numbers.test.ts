@@ -7,6 +7,7 @@ import {
   latestText,
   parseNumber,
   rate,
+  saidText,
   valueText,
 } from "../src/numbers";
 
@@ -77,4 +78,16 @@ test("numbers read well", () => {
   expect([212.4, 3.21, 0.5, 0].map(rate)).toEqual(["212 steps/s", "3.21 steps/s", "2 s/step", ""]);
   expect([true, "a<b", null, 2.5e-6].map(valueText)).toEqual(["on", '"a<b"', "–", "2.5e-6"]);
   expect(latestText({ v: 2, step: 1, value: null, nonfinite: "inf" })).toBe("inf");
+});
+
+test("a number in a sentence has the digits that a reader has a use for", () => {
+  const said = [0.013499999999999998, 0.1 + 0.2, 2.4999999999999998e-6, 0.123456789012345];
+  expect(said.map(saidText)).toEqual(["0.0135", "0.3", "2.5e-6", "0.123456789012"]);
+  expect([1, 1_234_567_890_123, "0.1", null, true].map(saidText)).toEqual([
+    "1",
+    "1.234567890123e12",
+    '"0.1"',
+    "–",
+    "on",
+  ]);
 });

@@ -40,7 +40,13 @@ def test_the_journal_tells_what_became_of_requests(shell: Any, session: Any) -> 
     session.set("lr", 0.5)  # not served yet
     found = it2(shell, "journal 5")
     assert found.columns.tolist() == ["step", "time", "source", "what", "result"]
-    assert found["what"].tolist() == ["set_knob lr", "set_knob lrr", "note", "note", "set_knob lr"]
+    assert found["what"].tolist() == [
+        "set_knob lr",
+        "set_knob lrr",
+        "note",
+        "note hello",
+        "set_knob lr",
+    ]
     assert found["result"].tolist() == [
         "applied, 0.25 to 0.25 (as it was)",
         "rejected (no knob is named 'lrr'; did you mean 'lr'?)",
