@@ -80,7 +80,7 @@ class SteeringCallback(Callback):
         self._close()  # what another fit left, that was broken off
         kind = type(pl_module).__name__
         session = session_for(self.given, lambda: self._new_session(kind))
-        self._trainer, self._loss, self._counted = trainer, None, trainer.global_step
+        self._trainer, self._loss = trainer, None
         self._trained, self._validated = set(), set()
         self._run = SteeredRun(session, "Trainer", GOES_ON)
         self._run.prepare()
@@ -88,6 +88,29 @@ class SteeringCallback(Callback):
             session.on_evaluate(self._evaluate)
             spec = replace(session.actions["evaluate"], unavailable=self._cant_evaluate)
             session.actions.register(spec, replace=True)
+        # Last of all, so that what another callback asks for at the end of an update holds from
+        # the next one. A list of its own: Lightning goes through the old one just now.
+        others = [each for each in trainer.callbacks if each is not self]
+        trainer.callbacks = [*others, self]
+        self._watch_over(trainer.fit_loop)
+
+    def _watch_over(self, loop: Any) -> None:
+        """See what breaks the training off, also where Lightning tells no callback of it.
+
+        In another thread than the main one an interrupt is such a case: Lightning trips over its
+        own ``signal.signal`` first.
+        """
+        run = loop.run
+
+        @functools.wraps(run)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return run(*args, **kwargs)
+            except BaseException as error:  # raised again: the session ends whatever happens
+                self._close(error)
+                raise
+
+        loop.run = watched
 
     def _refuse_twin(self, trainer: Any) -> None:
         for other in trainer.callbacks:
@@ -109,6 +132,7 @@ class SteeringCallback(Callback):
         with guard("knobs of the Trainer", run.session.report):
             run.session.add_knob(_gradient_clip_val(trainer, pl_module), replace=True)
             self._add_data(run.session, trainer)
+        self._counted = trainer.global_step  # a resumed one has its own by now
         steps = trainer.estimated_stepping_batches
         total = int(steps) if steps != float("inf") else None
         if run.begin(total, trainer.global_step):
@@ -131,6 +155,7 @@ class SteeringCallback(Callback):
         for name, value in self._set_aside.items():
             setattr(*_home_of(trainer, name), value)
         self._set_aside = {}
+        vars(trainer.fit_loop).pop("run", None)
         if getattr(run.session.evaluator, "__self__", None) is self:
             run.session.evaluator = None
         run.close(error=error)

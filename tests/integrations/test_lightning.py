@@ -8,6 +8,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ with warnings.catch_warnings():
     # Lightning's own imports and its pytree helper use what PyTorch has deprecated.
     warnings.simplefilter("ignore")
     import lightning as L
+    from lightning.pytorch.callbacks import ModelCheckpoint
 
 from it2nb.core.errors import It2nbError
 from it2nb.interactive import make_interactive
@@ -257,6 +259,52 @@ def test_the_session_ends_as_failed_when_fit_breaks_off(error: Any, seen: Any) -
         signal.signal(signal.SIGINT, before)  # Lightning ignores it from here on
     assert session.status == "failed"
     assert session.error == f"{error.__name__}: mine"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
+def test_the_session_ends_in_a_thread_too(error: Any) -> None:
+    # C51: there Lightning trips over its own signal handler, and tells no callback.
+    session = new_session()
+    raised: list[BaseException] = []
+
+    def fail() -> None:
+        raise error("mine")
+
+    def fit() -> None:
+        try:
+            trainer_of(session, {2: fail}).fit(Tiny(), batches())
+        except BaseException as caught:  # noqa: BLE001 - whatever fit raises, the run is over
+            raised.append(caught)
+
+    thread = threading.Thread(target=fit)
+    thread.start()
+    thread.join(120)
+    assert len(raised) == 1
+    assert (session.status, session.error) == ("failed", f"{error.__name__}: mine")
+
+
+def test_a_resumed_fit_counts_on(tmp_path: Path) -> None:
+    keep = ModelCheckpoint(tmp_path, filename="four", every_n_train_steps=4, save_top_k=1)
+    trainer_of(False, callbacks=[keep], enable_checkpointing=True, max_steps=6).fit(
+        Tiny(), batches()
+    )
+    path = tmp_path / "four.ckpt"
+    session = new_session()
+    trainer = trainer_of(session)
+    trainer.fit(Tiny(), batches(), ckpt_path=path)
+    assert (session.step_count, session.total_steps) == (trainer.global_step, 10)
+    assert list(series(session, "loss")) == [5, 6, 7, 8, 9, 10]
+
+
+def test_what_a_later_callback_asks_for_holds_from_the_next_update() -> None:
+    # C52: whichever place our callback has among those of the Trainer.
+    session = new_session()
+    at = At({3: lambda: session.set("lr", 0.01), 5: session.stop})
+    module = Tiny()
+    trainer = trainer_of(False, callbacks=[LightningCallback(session), at], min_epochs=2)
+    trainer.fit(module, batches())
+    assert (module.batches, session.status) == (5, "stopped")
+    assert module.used[3] == 0.01
 
 
 def test_fit_in_a_thread_leaves_signal_handlers_alone() -> None:
