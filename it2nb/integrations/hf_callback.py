@@ -54,6 +54,7 @@ class SteeringCallback(TrainerCallback):
         self._run: SteeredRun | None = None
         self._loss: Any = None
         self._is_asked = False
+        self._went_back = False
 
     @property
     def session(self) -> Session | None:
@@ -128,12 +129,14 @@ class SteeringCallback(TrainerCallback):
         if run is None:
             return
         loss, self._loss = self._loss, None
+        branch_id = run.session.branch_id
         accelerator = self._trainer.accelerator
         if accelerator.optimizer_step_was_skipped:
             scaler = getattr(accelerator, "scaler", None)
             stop = run.skipped(None if scaler is None else float(scaler.get_scale()))
         else:
             stop = run.updated({} if loss is None else {"loss": loss})
+        self._went_back = run.session.branch_id != branch_id
         if stop:
             control.should_training_stop = True
 
@@ -141,8 +144,11 @@ class SteeringCallback(TrainerCallback):
         self, args: Any, state: Any, control: Any, logs: Mapping[str, Any] | None = None, **_: Any
     ) -> None:
         """Record what the Trainer measured beside the loss: grad_norm, rewards..."""
-        if self._run is not None and logs and not self._is_asked:
-            self._run.record(measured(logs))
+        if self._run is None or not logs or self._is_asked:
+            return
+        if self._went_back and "loss" in logs:
+            return  # of the update that was left, and the run stands at an earlier one now
+        self._run.record(measured(logs))
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write down that the Trainer saved a checkpoint of its own."""
