@@ -27,7 +27,7 @@ TOKEN_VARIABLE = "IT2NB_TOKEN"
 TICKET_S = 600.0
 #: How a token stands in a path, for clients that can send no header.
 _IN_PATH = re.compile(r"^/~([^/]*)")
-_FINE = re.compile(r"^[A-Za-z0-9_.~-]{16,200}$")
+_FINE = re.compile(r"[A-Za-z0-9_.~-]{16,200}")
 _CLOSE = {"connection": "close"}
 
 
@@ -39,10 +39,12 @@ def new_token(given: str | None = None) -> str:
     ServerError
         If the given one is short or holds characters that a URL would have to escape.
     """
-    chosen = given or os.environ.get(TOKEN_VARIABLE)
-    if not chosen:
+    if given is not None and not isinstance(given, str):
+        raise ServerError(f"token has to be a text, not {type(given).__name__}")
+    chosen = given if given is not None else os.environ.get(TOKEN_VARIABLE, "")
+    if given is None and not chosen:
         return secrets.token_urlsafe(32)
-    if not _FINE.match(chosen):
+    if not _FINE.fullmatch(chosen):
         # Not the token itself: messages end up in notebooks.
         raise ServerError(
             f"the given token of {len(chosen)} characters can't be used: it takes 16 to 200 of "

@@ -22,8 +22,7 @@ def listen(host: str, port: int) -> socket.socket:
     ServerError
         If the host is none of this machine's, or the port may not be used.
     """
-    if not 0 <= port < 65_536:
-        raise ServerError(f"port={port!r} is no port: 0 to 65535, 0 for a free one")
+    check_place(host, port)
     family, address = _address(host, port)
     # asyncio turns Nagle's delay off only where the protocol is named: 40 ms an answer else.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -38,6 +37,20 @@ def listen(host: str, port: int) -> socket.socket:
         raise _explain(err, host, port) from err
     sock.setblocking(False)
     return sock
+
+
+def check_place(host: object, port: object) -> None:
+    """Refuse what is no host and no port, before anything is asked of the network.
+
+    Raises
+    ------
+    ServerError
+        With what was given and what can be.
+    """
+    if type(port) is not int or not 0 <= port < 65_536:
+        raise ServerError(f"port={port!r} is no port: a whole number, 0 to 65535, 0 for a free one")
+    if not isinstance(host, str):
+        raise ServerError(f"host={host!r} is no name and no address; try '127.0.0.1'")
 
 
 def _address(host: str, port: int) -> tuple[socket.AddressFamily, Any]:

@@ -18,7 +18,7 @@ from it2nb.core.errors import ServerError, require
 from it2nb.core.faults import Fault, guard
 from it2nb.server.hosts import LOOPBACK, Hosts, hub_prefix, is_address
 from it2nb.server.limits import Limits
-from it2nb.server.listener import listen
+from it2nb.server.listener import check_place, listen
 
 #: Seconds until a server has to be up, and down.
 START_S, CLOSE_S = 60.0, 5.0
@@ -255,6 +255,7 @@ def serve(
     if lifetime.is_inert(session):
         raise ServerError("this session belongs to the parent of this forked process")
     chosen = new_token(token)
+    check_place(host, port)
     prefix = _prefix(root_path)
     running = _running(session, port, host, token, prefix)
     if running is not None:

@@ -97,10 +97,19 @@ def test_a_taken_port_is_an_error_here_and_a_free_one_is_offered(served: Served)
     assert served.http.get("/state").status_code == 200
 
 
-@pytest.mark.parametrize("port", [-1, 65_536, 10**9])
-def test_a_port_that_is_none_is_told_so(served: Served, port: int) -> None:
-    with pytest.raises(ServerError, match="port"):
+@pytest.mark.parametrize("port", [-1, 65_536, 10**9, "8765", 87.5, None, True])
+def test_a_port_that_is_none_is_told_so(served: Served, port: Any) -> None:
+    with pytest.raises(ServerError, match=f"port={port!r} is no port"):
         serve(served.session, port=port)
+    assert served.server.is_running
+
+
+@pytest.mark.parametrize("token", ["", "short", 5, b"x" * 20, "x" * 20 + "\n", "é" * 20])
+def test_a_token_that_is_none_is_told_so(served: Served, token: Any) -> None:
+    # An empty one is mostly a variable that is not set: no other secret is put in its place.
+    with pytest.raises(ServerError, match="token"):
+        serve(served.session, token=token)
+    assert served.server.is_running
 
 
 def test_a_host_that_is_none_of_ours_is_told_so() -> None:
@@ -108,6 +117,8 @@ def test_a_host_that_is_none_of_ours_is_told_so() -> None:
         listen("no such host", 0)
     with pytest.raises(ServerError):
         listen("192.0.2.1", 0)
+    with pytest.raises(ServerError, match="host=None"):
+        listen(None, 0)  # type: ignore[arg-type]
 
 
 def test_a_bad_prefix_is_told_so(served: Served) -> None:
