@@ -351,7 +351,7 @@ class Session(Life):
 
 def _checked(run_id: str) -> str:
     """It names a folder inside of `directory`, and nothing outside of it."""
-    if not re.fullmatch(r"(?!\.+$)[^/\\\x00-\x1f]{1,200}", run_id):
+    if not isinstance(run_id, str) or not re.fullmatch(r"(?!\.+$)[^/\\\x00-\x1f]{1,200}", run_id):
         raise It2nbError(
             f"run_id={run_id!r:.80} has to be the name of a folder: up to 200 characters, "
             f"none of them / or \\, and not only dots"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from it2nb.core.errors import JournalDamaged
+from it2nb.core.errors import JournalDamaged, JournalError
 from it2nb.core.journal_file import is_being_written
 from it2nb.core.walk import Walk
 
@@ -67,17 +68,18 @@ def verify_file(path: str | Path, anchor: str | None = None) -> VerifyReport:
     Raises
     ------
     JournalError
-        If there is no such file.
+        If there is no such file, or the anchor is none.
     """
+    wanted = None if anchor is None else _hash_of(anchor)
     walk = Walk(file_of(path))
-    found = anchor is None or anchor == walk.hash.decode()
+    found = wanted is None or wanted == walk.hash.decode()
     broken: int | None = None
     reasons: list[str] = []
     # Before the file is read: a run that ends meanwhile has sealed what is read then.
     is_live = is_being_written(walk.path)
     try:
         for line in walk:
-            found = found or line.hash.decode() == anchor
+            found = found or line.hash.decode() == wanted
     except JournalDamaged as err:
         broken, reasons = err.seq, [str(err)]
     else:
@@ -85,7 +87,7 @@ def verify_file(path: str | Path, anchor: str | None = None) -> VerifyReport:
             reasons.append(f"the last {walk.torn} bytes are an unfinished line")
         if not found:
             broken = walk.next_seq
-            reasons.insert(0, "the anchor is not there: the end was cut off")
+            reasons.insert(0, "the anchor is not there: the end was cut off, or it is another run's")
         elif not walk.is_sealed:
             reasons.append(
                 "the run goes on" if is_live else "the run is not finished, or its end was cut off"
@@ -119,3 +121,14 @@ def file_of(path: str | Path) -> Path:
     """Return the journal file that `path` names, itself or by its run's folder."""
     path = Path(path)
     return path / "journal.jsonl" if path.is_dir() else path
+
+
+def _hash_of(anchor: object) -> str:
+    """Read an anchor as people copy it: blanks around it, capital letters."""
+    text = anchor.strip().lower() if isinstance(anchor, str) else ""
+    if not re.fullmatch("[0-9a-f]{64}", text):
+        raise JournalError(
+            f"anchor={anchor!r:.80} is no anchor: it is the 64 digits from 0 to f that "
+            f"journal.anchor() gave"
+        )
+    return text

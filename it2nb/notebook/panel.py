@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import weakref
@@ -187,14 +188,18 @@ class Panel:
 
 
 def _cell_id() -> str | None:
-    """Return the id of the cell that runs, where the front end tells it."""
+    """Return what the cell that runs is known by: its id, or its text in clients that tell none."""
     with guard("id of the cell"):
         from IPython import get_ipython
 
         shell = get_ipython()
         kernel = getattr(shell, "kernel", None)
         if kernel is not None:
-            metadata = kernel.get_parent("shell").get("metadata") or {}
-            cell = metadata.get("cellId")
-            return None if cell is None else str(cell)
+            parent = kernel.get_parent("shell")
+            cell = (parent.get("metadata") or {}).get("cellId")
+            if cell is not None:
+                return str(cell)
+            code = (parent.get("content") or {}).get("code")
+            if isinstance(code, str):
+                return f"text {hashlib.sha256(code.encode('utf-8', 'replace')).hexdigest()}"
     return None

@@ -229,7 +229,10 @@ def _plot(command: Command, shell: Any) -> Any:
     plot = getattr(session, "plot", None)
     if plot is None:
         raise It2nbError(f"{session.run_id} has no plot(); make the session with TrainingSession")
-    return plot(list(command.words) or None)
+    try:
+        return plot(list(command.words) or None)
+    except ValueError as err:  # no such metric: a slip, not worth a traceback
+        raise CommandError(f"%it2 plot: {err}") from None
 
 
 def _panel(command: Command, shell: Any) -> Any:
@@ -266,12 +269,20 @@ def _rules(command: Command, shell: Any) -> pd.DataFrame:
 def _export(command: Command, shell: Any) -> Text:
     session: Session = lifetime.current()
     target = Path(command.words[0]) if command.words else None
+    try:
+        return Text("\n".join(str(path) for path in _written(session, target)))
+    except OSError as err:
+        where = err.filename or target
+        said = f"%it2 export: {str(where)!r} can't be written ({err.strerror or err})"
+        raise It2nbError(f"{said}; name another place: %it2 export FOLDER, run.zip or run.html") from err
+
+
+def _written(session: Session, target: Path | None) -> list[Path]:
     if target is not None and target.suffix == ".zip":
-        return Text(str(archive.export(session.journal, target, title=session.title)))
+        return [archive.export(session.journal, target, title=session.title)]
     if target is not None and target.suffix in (".html", ".htm"):
-        return Text(str(report.write(session.journal, target, title=session.title)))
-    written = export(session, target)
-    return Text("\n".join(str(path) for path in written))
+        return [report.write(session.journal, target, title=session.title)]
+    return export(session, target)
 
 
 def _help(command: Command, shell: Any) -> Text:

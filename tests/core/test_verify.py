@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -170,3 +171,14 @@ def test_a_journal_that_is_being_written_is_intact_so_far() -> None:
     left = verify_file(FILE)
     assert not left.is_live
     assert str(left).endswith("(the run is not finished, or its end was cut off)")
+
+
+@pytest.mark.parametrize("anchor", ["", "abc", "0" * 63, "g" * 64, "0" * 64 + "0", 5])
+def test_what_is_no_anchor_is_not_taken_for_a_cut_end(written: list[bytes], anchor: Any) -> None:
+    with pytest.raises(JournalError, match="is no anchor"):
+        verify_file(FILE, anchor)
+
+
+def test_an_anchor_is_read_as_people_copy_it(written: list[bytes]) -> None:
+    head = verify_file(FILE).head
+    assert verify_file(FILE, f" {head.upper()}\n").ok

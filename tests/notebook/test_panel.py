@@ -223,6 +223,17 @@ def test_a_new_run_under_the_same_cell_closes_the_panel_of_the_last(begun: Kerne
     assert begun.value("(first._closed, panel._closed)") == "(True, False)"
 
 
+def test_a_cell_that_runs_again_leaves_one_panel_also_without_an_id(begun: Kernel) -> None:
+    # C82: nbclient, consoles and scripts tell no id of the cell.
+    cell = "run = Run(3); run.thread.join(60); panel = Panel(run.session); display(panel)"
+    begun.run(cell)
+    count = "len(__import__('comm').get_comm_manager().comms)"
+    before = begun.value(count)
+    for _ in range(5):
+        begun.run(cell)
+    assert begun.value(count) == before
+
+
 def test_messages_from_many_threads_leave_the_kernel_alive(kernel: Kernel, tmp_path: Path) -> None:
     # C71: publishing goes through one sender. `make soak`: 20,000 requests, and as many lines.
     each = 5_000 if os.environ.get("IT2NB_SOAK") else 500

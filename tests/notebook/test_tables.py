@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from IPython.core.error import UsageError
 
 import it2nb
+from it2nb.core.errors import It2nbError
 
 
 @pytest.fixture
@@ -116,3 +119,22 @@ def test_a_wait_that_is_over_first_tells_how_the_run_is(shell: Any) -> None:
     session.fail(TimeoutError("of the loop"))
     with pytest.raises(TimeoutError, match="of the loop"):
         it2(shell, "wait 1")
+
+
+@pytest.mark.parametrize("name", ["file/out", "file/run.zip", "file/run.html"])
+def test_an_export_that_can_not_be_written_says_so(
+    shell: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("no folder")
+    kept = it2nb.TrainingSession()
+    with kept.run():
+        kept.step({"loss": 1.0})
+        with pytest.raises(It2nbError, match="can't be written .*name another place"):
+            it2(shell, f"export {name}")
+
+
+def test_a_curve_that_is_none_is_a_usage_error(shell: Any, session: Any) -> None:
+    session.step({"loss": 1.0})
+    with pytest.raises(UsageError, match="no metric 'lozz' was recorded; did you mean 'loss'"):
+        it2(shell, "plot lozz")
