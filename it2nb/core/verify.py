@@ -87,7 +87,9 @@ def verify_file(path: str | Path, anchor: str | None = None) -> VerifyReport:
             reasons.append(f"the last {walk.torn} bytes are an unfinished line")
         if not found:
             broken = walk.next_seq
-            reasons.insert(0, "the anchor is not there: the end was cut off, or it is another run's")
+            reasons.insert(
+                0, "the anchor is not there: the end was cut off, or it is another run's"
+            )
         elif not walk.is_sealed:
             reasons.append(
                 "the run goes on" if is_live else "the run is not finished, or its end was cut off"

@@ -274,7 +274,9 @@ def _export(command: Command, shell: Any) -> Text:
     except OSError as err:
         where = err.filename or target
         said = f"%it2 export: {str(where)!r} can't be written ({err.strerror or err})"
-        raise It2nbError(f"{said}; name another place: %it2 export FOLDER, run.zip or run.html") from err
+        raise It2nbError(
+            f"{said}; name another place: %it2 export FOLDER, run.zip or run.html"
+        ) from err
 
 
 def _written(session: Session, target: Path | None) -> list[Path]:

@@ -980,7 +980,9 @@ def test_rule_6_a_cancelled_task_in_a_handler_does_not_end_the_training(
     assert session.status == "finished"
 
 
-@pytest.mark.parametrize("run_id", ["../out", "/abs", "..", "a/b", "a\\b", "x" * 300, "\n", 5, b"x"])
+@pytest.mark.parametrize(
+    "run_id", ["../out", "/abs", "..", "a/b", "a\\b", "x" * 300, "\n", 5, b"x"]
+)
 def test_a_run_id_never_leads_out_of_its_directory(run_id: Any) -> None:
     with pytest.raises(It2nbError, match="name of a folder"):
         Session(run_id=run_id)

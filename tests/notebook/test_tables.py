@@ -130,7 +130,7 @@ def test_an_export_that_can_not_be_written_says_so(
     kept = it2nb.TrainingSession()
     with kept.run():
         kept.step({"loss": 1.0})
-        with pytest.raises(It2nbError, match="can't be written .*name another place"):
+        with pytest.raises(It2nbError, match=r"can't be written .*name another place"):
             it2(shell, f"export {name}")
 
 
