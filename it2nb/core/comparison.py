@@ -141,6 +141,7 @@ def compare(
     replayed = Recording(session.journal)
     metrics = _Metrics(recording, session.metrics, live, ignore)
     requests = _requests(session, live, is_over)
+    requests += live.own.differences(replayed.requests, is_over=is_over)
     state, parts = _states(recording.states, replayed.states, "end")
     start, _ = _states(recording.states, replayed.states, "start")
     notes = list(live.notes)
@@ -244,7 +245,7 @@ def _requests(session: Session, live: Replaying, is_over: bool) -> list[str]:
     """Say which requests were missed, late, or came out differently."""
     said = [f"{each.what} at {each.place} was left out" for each in live.missed]
     said += [f"{each.what} at {each.place} was served late" for each in live.late]
-    for item, handle in live.served:
+    for item, handle in (*live.served, *live.own.pairs()):
         if item.type == "fork":
             continue  # it changes nothing; what it found depends on the snapshots that are kept
         result = session.result(handle.id)

@@ -71,15 +71,20 @@ class Door:
         wrong = wrong or misshapen
         if told:
             action = action.model_copy(update=told)
+        # A replay brings its requests on the training thread too; nobody else will again.
+        here = session.on_training_thread and not session.turns.is_running
+        own = here and source not in _BROUGHT
+        if own and session.replaying is not None and wrong is None:
+            action = session.replaying.own.recognise(action)
         known = self.queue.known(action.id)
         if known is not None:
             return known
         actor = action.actor or action.source
         handle = ActionHandle(action, source, actor, session.t, self.queue)
-        # A replay brings its requests on the training thread too; nobody else will again.
-        here = session.on_training_thread and not session.turns.is_running
-        handle.own = here and source not in _BROUGHT
+        handle.own = own
         handle.behalf = behalf
+        if own and session.replaying is not None:
+            session.replaying.own.came(handle)
         with self._lock:
             known = self.queue.known(action.id)
             if known is not None:

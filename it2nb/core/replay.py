@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from it2nb.core.comparison import Verdict, compare
 from it2nb.core.errors import It2nbError
 from it2nb.core.opened import open as open_journal
+from it2nb.core.own_requests import OwnRequests
 from it2nb.core.recording import Place, Recorded, Recording, keeps
 from it2nb.core.strict import strict
 from it2nb.core.wire import Action
@@ -190,6 +191,8 @@ class Replaying:
     keep : callable, optional
         ``keep(place)`` keeps the state as it is now, for a later `Restore`.
     served : list of (Recorded, ActionHandle)
+    own : OwnRequests
+        Those of the loop's own code, which come again by themselves.
     missed, late : list of Recorded
         Never served, since the loop did not come to their control point; served after it.
     notes : list of str
@@ -213,6 +216,7 @@ class Replaying:
         self._is_busy = False
         self._end = _end_of(recording)
         self._skipped: set[int] = set()
+        self.own = OwnRequests(recording.requests, HARMLESS)
         self._by_id = {each.id: each for each in recording.requests}
         session.policy.veto(self._veto)
         session.before_change(self._before)
