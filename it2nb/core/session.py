@@ -349,7 +349,7 @@ class Session(Life):
         return True
 
 
-def _checked(run_id: str) -> str:
+def _checked(run_id: object) -> str:
     """It names a folder inside of `directory`, and nothing outside of it."""
     if not isinstance(run_id, str) or not re.fullmatch(r"(?!\.+$)[^/\\\x00-\x1f]{1,200}", run_id):
         raise It2nbError(

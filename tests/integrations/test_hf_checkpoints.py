@@ -141,7 +141,7 @@ def test_undo_takes_a_change_back_with_what_was_trained_since() -> None:
 def test_what_the_trainer_logs_of_an_update_that_was_left_is_not_the_earlier_ones() -> None:
     # C44: the log of update 5 comes when the run stands at step 3 again.
     session = new_session()
-    calls = {3: session.save_checkpoint, 5: session.load_checkpoint}
+    calls: dict[int, Any] = {3: session.save_checkpoint, 5: session.load_checkpoint}
     args = arguments(eval_strategy="steps", eval_steps=5)
     trainer_of(session, calls, args=args, eval_dataset=Parity(8)).train()
     assert list(series(session, "grad_norm", 0)) == [1, 2, 3, 4]
