@@ -13,8 +13,10 @@ const SHARE = 0.05;
 /** What may be spent at once after a rest. */
 const SAVED_MS = 150;
 const MOST_DEBT_MS = 100;
-/** Between two rounds. */
+/** Between two rounds: lines grow with every other batch of numbers. */
 const ROUND_MS = 350;
+/** After this time they grow in a frame of their own, where no batch has brought one. */
+const LATE_MS = 2 * ROUND_MS;
 const POINTS = 2_000;
 const SMOOTHING = [0, 0.6, 0.9, 0.97, 0.99];
 
@@ -47,6 +49,7 @@ export class Curves {
   #askedBranches: Store["branches"] = [];
   #visible = true;
   #timer: ReturnType<typeof setTimeout> | undefined;
+  #timerAt = 0;
   #reminder: ReturnType<typeof setTimeout> | undefined;
   #frame = 0;
   #purseMs = SAVED_MS;
@@ -307,7 +310,11 @@ export class Curves {
   #growInPassing(): void {
     const now = performance.now();
     this.#earn(now);
-    if (this.#purseMs > 0 && now - this.#lastRound >= ROUND_MS) this.#grow();
+    if (this.#purseMs <= 0 || now - this.#lastRound < ROUND_MS) return;
+    this.#grow();
+    if (this.#dirty.size > 0) return;
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
   }
 
   #grow(): void {
@@ -338,12 +345,19 @@ export class Curves {
 
   /** What has to be drawn by Plotly has a frame each; what it cost is paid off first. */
   #schedule(): void {
-    if (this.#dirty.size === 0 || this.#timer !== undefined || this.#frame !== 0) return;
+    if (this.#dirty.size === 0 || this.#frame !== 0) return;
     if (this.#plotly === null || !this.#visible || this.signal.aborted) return;
     const now = performance.now();
     this.#earn(now);
     const debt = Math.max(0, -this.#purseMs) / SHARE;
-    const wait = Math.max(0, debt, this.#lastRound + ROUND_MS - now);
+    // A frame costs more than what is done in it here: lines that only grow wait for the next batch.
+    const rest = [...this.#dirty].some((plot) => plot.isDue(now)) ? ROUND_MS : LATE_MS;
+    const wait = Math.max(0, debt, this.#lastRound + rest - now);
+    if (this.#timer !== undefined) {
+      if (now + wait >= this.#timerAt) return;
+      clearTimeout(this.#timer);
+    }
+    this.#timerAt = now + wait;
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
       this.#frame = requestAnimationFrame(() => {

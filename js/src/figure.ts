@@ -235,6 +235,10 @@ function layoutOf(
     tickfont: { size: 10, color: colors.text },
     fixedrange: false,
     automargin: false,
+    // Known beforehand, so that Plotly neither tries the data for dates nor measures each label.
+    type: "linear",
+    tickangle: 0,
+    ticklabeloverflow: "allow",
   };
   return {
     autosize: true,
@@ -270,7 +274,7 @@ function layoutOf(
       exponentformat: "e",
       tickformat: look.log ? "~g" : "",
     },
-    yaxis2: { overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
+    yaxis2: { type: "linear", overlaying: "y", range: [0, 1], visible: false, fixedrange: true },
     shapes: marks.map((mark) => {
       const chosen = mark.seq === look.selected;
       return {

@@ -11,7 +11,7 @@ import type { Latest } from "./wire";
 
 /** Between two drawings of a plot by Plotly because its curve has grown, as a multiple of one. */
 const REST = 500;
-const LONGEST_REST_MS = 4_000;
+const LONGEST_REST_MS = 6_000;
 const FIRST_REST_MS = 400;
 /** The same where a value lies outside of the axes: a loss that explodes is news. */
 const SHORT_REST = 50;
@@ -78,6 +78,11 @@ export class Plot {
     return this.#dueAt;
   }
 
+  /** Whether it wants Plotly: growing is not enough. */
+  isDue(now: number): boolean {
+    return this.#figure === null || this.#dueAt <= now;
+  }
+
   /** Have Plotly draw it all the next time. */
   invalidate(): void {
     this.#figure = null;
@@ -134,7 +139,8 @@ export class Plot {
     const grownPx = ((end - this.#drawnX) / (high - low)) * width;
     const now = performance.now();
     if (points >= this.#points && grownPx < 1 && now - this.#drawnAt < PIXEL_MS) {
-      if (points > this.#points) this.#dueAt = Math.min(this.#dueAt, this.#drawnAt + PIXEL_MS);
+      // The next batch brings it; this is for the one that never comes.
+      if (points > this.#points) this.#dueAt = Math.min(this.#dueAt, this.#drawnAt + 2 * PIXEL_MS);
       return true;
     }
     const traces = strokesOf(lines, store, look, this.colors);
@@ -147,6 +153,7 @@ export class Plot {
     let dueAt = Number.POSITIVE_INFINITY;
     if (end > high) dueAt = this.#reactedAt + this.#restMs;
     if (this.#outside) dueAt = Math.min(dueAt, this.#reactedAt + this.#newsMs);
+    this.#dueAt = dueAt;
     if (now >= dueAt) return false;
     if (this.#paths.some((each) => each[0]?.isConnected !== true)) return false;
     traces.forEach((trace, at) => {
@@ -158,7 +165,6 @@ export class Plot {
     this.#points = points;
     this.#drawnX = end;
     this.#drawnAt = now;
-    this.#dueAt = dueAt;
     return true;
   }
 

@@ -15,7 +15,7 @@ export interface Frame {
 export const MARGIN = { l: 46, r: 8, t: 14, b: 20 };
 /** Room ahead of a curve's end and above and below it, as a share of what is there. */
 const AHEAD = 0.06;
-const MOST_AHEAD = 0.5;
+const MOST_AHEAD = 1;
 const AROUND = 0.07;
 
 interface Columns {

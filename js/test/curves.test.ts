@@ -139,6 +139,35 @@ test("while a curve grows inside of its axes Plotly has nothing to do", async ()
   expect(chart.drawn.length).toBe(before);
 });
 
+test("lines that only grow do so in the frame of a batch", async () => {
+  const { curves, tell } = await watched();
+  tell(1_000);
+  await pass(5_000);
+  const frames = vi.spyOn(globalThis, "requestAnimationFrame");
+  const path = () => curves.element.querySelector("path.js-line")?.getAttribute("d");
+  const shown = new Set([path()]);
+  for (let batch = 1; batch <= 20; batch++) {
+    tell(1_000 + batch);
+    shown.add(path());
+    await pass(200);
+  }
+  expect(frames).not.toHaveBeenCalled();
+  expect(shown.size).toBeGreaterThan(3);
+});
+
+test("a line that grew grows once more after the last batch", async () => {
+  const { curves, tell } = await watched();
+  tell(1_000);
+  await pass(5_000);
+  const path = () => curves.element.querySelector("path.js-line")?.getAttribute("d");
+  tell(1_010);
+  await pass(200);
+  const before = path();
+  tell(1_030);
+  await pass(1_000);
+  expect(path()).not.toBe(before);
+});
+
 test("a zoomed stretch is asked for until it is whole", async () => {
   const { chart, asked, tell } = await watched();
   tell(100);
