@@ -7,18 +7,15 @@ return values are untouched, and nothing warns (CASES C36, C37, C39).
 from __future__ import annotations
 
 import os
-import sys
 import weakref
 from collections.abc import Callable, Mapping
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from it2nb.core.control import StepControl, StopTraining
 from it2nb.core.errors import SessionEnded
 from it2nb.core.faults import guard
-from it2nb.pytorch import modules, scaler
+from it2nb.pytorch import layered, modules, scaler
 from it2nb.pytorch.groups import is_capturing
 from it2nb.pytorch.live import adopt
 from it2nb.pytorch.optimizers import add_optimizer_knobs, steering_of
@@ -200,7 +197,7 @@ class Attachment:
         if self._steered(optimizer) is not None:
             self._tell_stepper()
             return
-        if self.only or _is_inside_another() or (_is_copy(optimizer) and self._has_others()):
+        if self.only or layered.is_inside_another() or (_is_copy(optimizer) and self._has_others()):
             return
         if self.on_new_optimizer is not None:
             with guard("a new optimizer", self.session.report):
@@ -310,17 +307,6 @@ def attach(
     board.attach(ident, attachment)
     session.on_end(attachment.detach)
     return attachment
-
-
-def _is_inside_another() -> bool:
-    """Whether the step that begins is part of another optimizer's step (a wrapper, SAM, ZeRO)."""
-    code = torch.optim.Optimizer.profile_hook_step(_is_copy).__code__
-    frame: Any = sys._getframe()
-    found = 0
-    while frame is not None and found < 2:
-        found += frame.f_code is code
-        frame = frame.f_back
-    return found > 1
 
 
 def _is_copy(optimizer: Any) -> bool:

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from it2nb.core.control import StopTraining
 from it2nb.core.faults import guard
 from it2nb.core.knobs import Knob
-from it2nb.pytorch import drift, groups, rules
+from it2nb.pytorch import drift, groups, layered, rules
 from it2nb.pytorch.knobs import knobs_of
 from it2nb.pytorch.live import Live
 from it2nb.pytorch.schedulers import Schedulers
@@ -83,7 +83,9 @@ class SteeredOptimizer:
         self._count = len(optimizer.param_groups)
         self._look_at = 0
         self._handles: list[Any] = []
-        if isinstance(optimizer, Optimizer):
+        self.is_layered = layered.is_layered(optimizer)
+        # One whose class left out ``super().__init__`` has nothing to hang a hook on.
+        if hasattr(optimizer, "_optimizer_load_state_dict_post_hooks"):
             hook = optimizer.register_load_state_dict_post_hook(self._reloaded)
             self._handles.append(hook)
 

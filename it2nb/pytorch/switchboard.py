@@ -15,7 +15,7 @@ import torch.optim.optimizer as home
 from torch._compile import _disable_dynamo
 
 from it2nb.core.faults import guard
-from it2nb.pytorch import compiled, scaler
+from it2nb.pytorch import compiled, layered, scaler
 
 _NAME = "_it2nb_switchboard"
 #: Of our hooks among the global ones, whose own numbers are 0, 1, 2... PyTorch's registering
@@ -118,6 +118,8 @@ class Switchboard:
     def before(self, optimizer: Any) -> None:
         """An optimizer begins its step. Any thread."""
         steered = self._steered(optimizer)
+        if steered is not None and steered.is_layered and layered.is_inner(optimizer):
+            return
         if steered is not None:
             steered.heed_stop()
             steered.glance()
@@ -139,6 +141,8 @@ class Switchboard:
     def after(self, optimizer: Any) -> None:
         """An optimizer finished its step. Any thread."""
         steered = self._steered(optimizer)
+        if steered is not None and steered.is_layered and layered.is_inner(optimizer):
+            return
         if steered is not None:
             with guard("edits after a step", steered.session.report):
                 steered.after_step()
