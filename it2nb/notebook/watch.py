@@ -2,7 +2,9 @@
 
 ``loss`` may live in a function that the cell calls, so it is looked up in the user's frames, from
 the one that reached the control point outwards. A value is recorded when the name was rebound
-or the tensor changed in place. Nothing here keeps a tensor with its graph alive.
+or the tensor changed in place. One that is set after its step (``loss = train_step(batch)``) is
+seen at the next control point, and recorded for the step that it is of. Nothing here keeps a
+tensor with its graph alive.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 from it2nb.core.faults import guard
 from it2nb.core.session import Session
 from it2nb.notebook.callers import has_local, is_function, locals_of, user_frames
+from it2nb.notebook.later import Later
 from it2nb.notebook.options import Watch
 
 _MISSING = object()
@@ -40,6 +43,10 @@ class _Watched:
     told: set[str] = field(default_factory=set)
     #: What an earlier cell left in the variables that this one sets; empty once it has set one.
     stale: dict[str, _Left] = field(default_factory=dict)
+    #: The value of the newest step is still to come: the loop sets it after its step.
+    is_owed: bool = False
+    #: The newest step has one.
+    was_taken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +115,9 @@ class Watcher:
         self._expected = expected
         self._on_their_way: deque[_OnTheirWay] = deque()
         self._points = 0
+        self._sets_later = Later()
+        #: Branch and round of the newest step, and its number unless the loop gives its own.
+        self._place = (0, 0, 0)
 
     @property
     def names(self) -> list[str]:
@@ -121,17 +131,50 @@ class Watcher:
         self.collect_late(wait=False)
         self._points += 1
         values: dict[str, float] = {}
+        before: dict[str, float] = {}
         frames = user_frames(sys._getframe(1), self._namespace)
         for each in self._watched:
+            was_owed, each.is_owed = each.is_owed, False
+            each.was_taken = False
             with guard(f"--watch {each.watch.name}", self._session.report):
                 value = self._look_up(each, frames)
+                each.is_owed = self._sets_later(frames, each.roots)
                 if value is _MISSING:
                     self._tell_missing(each, frames)
-                elif self._is_new(each, value):
-                    self._take(each, value, values)
+                elif self._is_new(each, value) and (was_owed or not each.is_owed):
+                    each.was_taken = not was_owed
+                    self._take(each, value, before if was_owed else values, before=was_owed)
         # Frames refer to the user's locals; the list must not outlive the call.
         frames.clear()
+        self._record_before(before)
+        session = self._session
+        self._place = session.step_count + 1, session.branch_id, session.round
         return values
+
+    def _newest_place(self) -> tuple[int, int, int]:
+        """Say where the step was whose control point was the last one."""
+        session, (step, *rest) = self._session, self._place
+        # Gone back there: it was in another branch. Else the session knows what the loop called it.
+        is_here = rest == [session.branch_id, session.round]
+        return (session.step_count if is_here else step, *rest)  # type: ignore[return-value]
+
+    def _record_before(self, values: Mapping[str, float]) -> None:
+        """Record what was set after the control point of the step that it belongs to."""
+        if values:
+            session, (step, branch_id, round) = self._session, self._newest_place()
+            session.metrics.record(step, values, session.t, branch_id, round)
+
+    def _collect_owed(self) -> None:
+        """The run is over: record what was set after its last step."""
+        values: dict[str, float] = {}
+        for each in self._watched:
+            if each.was_taken or not self._points or self._is_stale(each):
+                continue
+            with guard(f"--watch {each.watch.name}", self._session.report):
+                value = _evaluate(each, self._namespace, self._namespace)
+                if value is not _MISSING and self._is_new(each, value):
+                    self._take(each, value, values, before=True)
+        self._record_before(values)
 
     def collect_late(self, *, wait: bool = True) -> None:
         """Record what accelerators have copied since; `wait` for the rest (at the end)."""
@@ -145,6 +188,7 @@ class Watcher:
 
     def finish(self) -> None:
         """The run is over: record what is late, tell what never came."""
+        self._collect_owed()
         self.collect_late()
         for each in self._watched:
             if not each.found and self._points:
@@ -222,10 +266,12 @@ class Watcher:
         each.seen = weakref.ref(value) if with_weakref else value
         return True
 
-    def _take(self, each: _Watched, value: Any, values: dict[str, float]) -> None:
+    def _take(
+        self, each: _Watched, value: Any, values: dict[str, float], *, before: bool = False
+    ) -> None:
         name = each.watch.name
         if _is_tensor(value):
-            self._take_tensor(each, value, values)
+            self._take_tensor(each, value, values, before)
         elif isinstance(value, Mapping):
             values.update({f"{name}/{key}": number for key, number in _numbers(value).items()})
         elif isinstance(value, numbers.Real):
@@ -236,7 +282,9 @@ class Watcher:
             each.seen = None
             self._complain(each, f"a {type(value).__name__} is no number")
 
-    def _take_tensor(self, each: _Watched, value: Any, values: dict[str, float]) -> None:
+    def _take_tensor(
+        self, each: _Watched, value: Any, values: dict[str, float], before: bool
+    ) -> None:
         if value.numel() != 1:
             self._complain(each, f"it has {value.numel()} elements; watch one number, its mean()")
             return
@@ -247,14 +295,17 @@ class Watcher:
         if number.device.type == "meta":
             self._complain(each, "a tensor on the meta device has no value")
             return
-        self._send_off(each.watch.name, number)
+        self._send_off(each.watch.name, number, before)
 
-    def _send_off(self, name: str, number: Any) -> None:
+    def _send_off(self, name: str, number: Any, before: bool) -> None:
         """Begin to copy a number from an accelerator; reading it now would wait for it."""
         session = self._session
-        step = session.step_count + 1
-        if not self._on_their_way or self._on_their_way[-1].step != step:
-            self._on_their_way.append(_OnTheirWay(step, session.branch_id, session.round))
+        place = session.step_count + 1, session.branch_id, session.round
+        if before:
+            place = self._newest_place()
+        newest = self._on_their_way[-1] if self._on_their_way else None
+        if newest is None or (newest.step, newest.branch_id, newest.round) != place:
+            self._on_their_way.append(_OnTheirWay(*place))
         late = self._on_their_way[-1]
         if number.device.type == "cuda":
             late.numbers[name] = number.to("cpu", non_blocking=True)

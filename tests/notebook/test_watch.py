@@ -286,3 +286,79 @@ def test_what_was_left_and_never_set_is_told_and_not_kept_alive() -> None:
     del watched.space["acc"]
     gc.collect()
     assert kept() is None
+
+
+LATER = {
+    "cell": "for i in range(1, 6): loss = step(i * 10.0)",
+    "lines": "for i in range(1, 6):\n    out = step(\n        i * 10.0\n    )\n    loss = out",
+    "global": "def train():\n    global loss\n"
+    "    for i in range(1, 6): loss = step(i * 10.0)\n"
+    "train()",
+    "while": "i = 0\nwhile i < 5:\n    i += 1\n    loss = step(i * 10.0)",
+    "epochs": "i = 0\nfor _ in range(5):\n"
+    "    for _ in range(1):\n        i += 1\n        loss = step(i * 10.0)",
+    "unrolled": "\n".join(f"loss = step({i * 10.0})" for i in range(1, 6)),
+    "broken off": "try:\n"
+    "    for i in range(1, 9):\n        loss = step(i * 10.0)\n        if i == 5: 1 / 0\n"
+    "except ZeroDivisionError: pass",
+    "initial": "loss = 7.0\nfor i in range(1, 6): loss = step(i * 10.0)",
+    "comprehension": "loss = [step(10.0) for i in range(5)][-1] * 5",
+}
+
+
+@pytest.mark.parametrize("source", LATER.values(), ids=LATER)
+def test_C13_a_value_that_is_set_after_its_step_is_recorded_for_that_step(source: str) -> None:
+    watched = Watched("loss", "half=loss / 2", own=("loss",), expected=("loss",))
+    watched.run("def step(value):\n    point()\n    return value\n" + source)
+    watched.watcher.finish()
+    frame = watched.session.metrics.frame()
+    rows = list(zip(frame["step"], frame["loss"], frame["half"], strict=True))
+    right = [(i, i * 10.0, i * 5.0) for i in range(1, 6)]
+    assert rows == (right[-1:] if "[-1]" in source else right)
+    assert watched.session.warnings == []
+
+
+def test_C13_a_local_that_is_set_after_its_step_is_of_that_step() -> None:
+    watched = Watched("loss")
+    watched.run(
+        "def step(value):\n    point()\n    return value\n"
+        "def train():\n    for i in range(1, 6): loss = step(i * 10.0)\n"
+        "train()"
+    )
+    watched.watcher.finish()
+    frame = watched.session.metrics.frame()
+    # The last one went with its function.
+    assert list(zip(frame["step"], frame["loss"], strict=True)) == [
+        (i, i * 10.0) for i in range(1, 5)
+    ]
+
+
+def test_C13_a_value_of_each_epoch_is_of_the_last_step_of_it() -> None:
+    watched = Watched("acc", "loss", own=("acc", "loss"), expected=("acc", "loss"))
+    watched.run(
+        "for epoch in range(2):\n"
+        "    for batch in range(3):\n        loss = epoch * 10.0 + batch\n        point()\n"
+        "    acc = epoch + 0.5"
+    )
+    watched.watcher.finish()
+    frame = watched.session.metrics.frame().set_index("step")
+    assert frame["acc"].dropna().to_dict() == {3: 0.5, 6: 1.5}
+    assert frame["loss"].to_dict() == {1: 0.0, 2: 1.0, 3: 2.0, 4: 10.0, 5: 11.0, 6: 12.0}
+
+
+def test_a_sum_that_each_epoch_begins_anew_is_recorded_as_it_stands() -> None:
+    watched = Watched("total")
+    watched.run(
+        "for epoch in range(2):\n    total = 0.25\n"
+        "    for batch in range(2):\n        point()\n        total += 1"
+    )
+    assert watched.seen == [{"total": 0.25}, {"total": 1.25}, {"total": 0.25}, {"total": 1.25}]
+
+
+def test_a_late_number_on_an_accelerator_goes_to_its_own_step() -> None:
+    watched = Watched("loss")
+    watched.space["slow"] = lambda x: torch.tensor(x).as_subclass(Slow)
+    watched.run("for i in range(3):\n    point()\n    loss = slow(i + 0.5)")
+    watched.watcher.finish()
+    frame = watched.session.metrics.frame()
+    assert list(zip(frame["step"], frame["loss"], strict=True)) == [(1, 0.5), (2, 1.5), (3, 2.5)]

@@ -447,8 +447,8 @@ def test_a_value_of_the_run_before_is_none_of_this_one(cells: Cells) -> None:
     body = LOOP + "    acc = 1.0 + epoch\n"
     cells(f"%%it2 --no-panel --wait --watch loss,acc\n{body}")
     frame = it2nb.current().metrics.frame()
-    assert frame["acc"].dropna().tolist() == [1.0, 2.0, 3.0, 4.0]
-    assert frame["step"][frame["acc"].first_valid_index()] == 3
+    assert frame["acc"].dropna().tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert frame["step"][frame["acc"].first_valid_index()] == 2
 
 
 def test_a_run_that_takes_its_batches_back_is_as_long_as_before(cells: Cells) -> None:
