@@ -79,7 +79,7 @@ def test_C36_an_optimizer_that_left_out_the_parents_init_is_steered() -> None:
     with session.run():
         autopatch(session, optimizer)
         session.submit({"type": "set_knob", "payload": {"name": "lr", "value": 0.25}})
-        assert optimizer.step("x") == "x"  # type: ignore[arg-type]
+        assert optimizer.step("x") == "x"
         optimizer.step()
         unpatch(session, optimizer)
         optimizer.step()
