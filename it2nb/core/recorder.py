@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import struct
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from it2nb.core.faults import guard
+from it2nb.core.faults import ENDING, guard
 from it2nb.core.table import Table
 
 Floats = NDArray[np.float64]
 
-#: What a row that can't go the fast way raises; it then goes the careful one.
-_UNUSUAL = (struct.error, TypeError, AttributeError, RuntimeError, ValueError, LookupError)
 #: Numbers of a segment: first row in the store, table, first row in the table, round, branch.
 SEGMENT = 5
 #: Names of which it is noted that their value was no number; more are not told apart.
@@ -42,6 +39,7 @@ class Recorder:
         "_buffer",
         "_count",
         "_current",
+        "_has_arrays",
         "_names",
         "_pack",
         "_round",
@@ -63,6 +61,7 @@ class Recorder:
         self._current: tuple[Table, int, int] | None = None
         # Where the next row goes.
         self._names: tuple[str, ...] | None = None
+        self._has_arrays = False
         self._branch_id = self._round = 0
         self._pack: Any = None
         self._buffer = bytearray()
@@ -93,11 +92,17 @@ class Recorder:
                 # The place follows from the count alone: an interrupt between two statements
                 # must not bring them apart.
                 place = self._count * self._width - self._shift
-                self._pack(self._buffer, place, step, t, *values.values())
+                row: Iterable[Any] = values.values()
+                if self._has_arrays:
+                    # Packing a tensor that carries a graph would warn, and so would an array.
+                    row = [each.item() if hasattr(each, "item") else each for each in row]
+                self._pack(self._buffer, place, step, t, *row)
                 self._count += 1
                 return
-        except _UNUSUAL:  # the chunk is full, a value is no number, it is no mapping
-            pass
+        except ENDING:
+            raise
+        except BaseException:  # noqa: BLE001 - the careful way reads all again, behind its guard:
+            pass  # the chunk is full, it is no mapping, a value is no number or can't be read
         self._record_otherwise(step, values, t, branch_id, round)
 
     def extend(self, names: Sequence[str], rows: Floats, *, branch_id: int, round: int) -> None:
@@ -151,9 +156,8 @@ class Recorder:
             table.pack(buffer, offset, step, t, *(clean[name] for name in table.names))
             self._buffer, self._pack, self._width = buffer, table.pack, table.width
             self._shift = self._count * table.width - offset
-            # A tensor is read with care each time: packing one that carries a graph warns.
-            careful = any(hasattr(value, "detach") for value in values.values())
-            self._names = None if careful else table.names
+            self._has_arrays = any(map(_is_array, values.values()))
+            self._names = table.names
             self._count += 1
 
     def _number(self, name: object, value: Any) -> float | None:
@@ -215,10 +219,14 @@ def number_of(value: Any) -> tuple[float | None, str]:
     with guard("value of a metric") as fault:
         # float() of a one-element array is deprecated in NumPy, and of a tensor that carries a
         # graph it warns in PyTorch.
-        if isinstance(value, np.ndarray) or hasattr(value, "detach"):
+        if _is_array(value):
             value = value.item()
         number = float(value)
     return number, f" ({fault.error})" if fault else ""
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray) or hasattr(value, "detach")
 
 
 def shown(value: Any) -> str:

@@ -170,10 +170,11 @@ class SteeringCallback(Callback):
         if run is None:
             return
         self._add_loss(outputs)
-        count = trainer.global_step - self._counted
+        made = trainer.global_step
+        count = made - self._counted
         if count <= 0:
             return
-        self._counted = trainer.global_step
+        self._counted = made
         values: dict[str, Any] = {}
         with guard("metrics of a step", run.session.report):
             found = trainer.callback_metrics

@@ -191,12 +191,14 @@ class SteeredRun:
         if self._tell_non_finite and isinstance(loss, float) and not math.isfinite(loss):
             self._tell_non_finite(step)
         try:
-            # No lambda and no call that is not needed: after an update the caches are cold, and
-            # each of them takes microseconds.
-            with guard("control point", session.report):
-                return session.step(values, step).stop
+            # No lambda, no guard and no call that is not needed: after an update the caches are
+            # cold, and each of them takes microseconds.
+            return session.step(values, step).stop
         except StopTraining:
             return True
+        except BaseException:  # the boundary is the guard, made only where it is needed
+            with guard("control point", session.report):
+                raise
         return False
 
     def skipped(self, scale: float | None) -> bool:

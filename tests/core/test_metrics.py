@@ -99,6 +99,39 @@ def test_record_never_raises_whatever_it_is_given() -> None:
     assert metrics.refused
 
 
+class Tensor:
+    """One number that may not be packed; reading it may raise."""
+
+    error: BaseException | None = None
+
+    def __float__(self) -> float:
+        raise AssertionError("float() of a tensor that carries a graph warns")
+
+    def detach(self) -> Tensor:
+        return self
+
+    def item(self) -> float:
+        if self.error is not None:
+            raise self.error
+        return 0.5
+
+
+def test_tensors_are_read_and_never_packed_and_one_that_breaks_is_left_out() -> None:
+    metrics = MetricStore()
+    loss, other = Tensor(), Tensor()
+    for step in range(300):
+        if step == 200:
+            other.error = BaseException("the device is gone")
+        metrics.record(step, {"loss": loss, "other": other, "acc": 1}, 0.0, 0, 0)
+    assert metrics.series("loss")[1].tolist() == [0.5] * 300
+    assert metrics.series("acc")[1].tolist() == [1.0] * 300
+    assert metrics.series("other")[1].tolist() == [0.5] * 200
+    assert "the device is gone" in metrics.refused["other"]
+    loss.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        metrics.record(300, {"loss": loss, "acc": 1}, 0.0, 0, 0)
+
+
 def test_names_that_are_no_text_or_no_utf8_become_text() -> None:
     metrics = MetricStore()
     metrics.record(1, {3: 1.0, "a\ud800b": 2.0}, 0.0, 0, 0)  # type: ignore[dict-item]

@@ -36,6 +36,28 @@ def test_a_training_after_another_one_under_the_same_session_is_none_inside() ->
             run.close()
 
 
+def test_a_fault_at_a_control_point_is_told_and_an_interrupt_ends_the_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session = TrainingSession(directory=None)
+    run = SteeredRun(session, "Trainer", "")
+    run.prepare()
+    run.begin(3)
+    errors: list[BaseException] = [ZeroDivisionError("odd"), KeyboardInterrupt()]
+
+    def broken() -> Any:
+        raise errors[0]
+
+    session.call_attention()
+    monkeypatch.setattr(session.gate, "pass_through", broken)
+    assert not run.updated({"loss": 1.0})
+    assert "control point: ZeroDivisionError: odd" in session.warnings[-1]
+    del errors[0]
+    with pytest.raises(KeyboardInterrupt):
+        run.updated({"loss": 1.0})
+    run.close()
+
+
 BAD: dict[str, Any] = {
     "tracker": lambda: TrainingSession(directory=None).track(5),  # type: ignore[arg-type]
     "object": lambda: TrainingSession(directory=None).track(object()),  # type: ignore[arg-type]

@@ -591,9 +591,12 @@ def test_a_step_that_raises_leaves_no_lent_value_behind() -> None:
     assert used == [0.1, 0.3, 0.3, 0.3, 0.0125] and session.step_count == 4
 
 
-def test_a_fault_of_our_own_does_not_end_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("where", ["before_step", "after_step"])
+def test_a_fault_of_our_own_does_not_end_the_training(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     optimizer = torch.optim.SGD(parameters(), lr=0.1)
-    monkeypatch.setattr(steered.SteeredOptimizer, "before_step", lambda self: 1 / 0)
+    monkeypatch.setattr(steered.SteeredOptimizer, where, lambda self: 1 / 0)
     with run() as (session, _):
         session.set("lr", 0.2)  # with nothing to do around a step it is not called
         train(optimizer, 3, session=session)
