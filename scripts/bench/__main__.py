@@ -25,8 +25,8 @@ from typing import Any
 from scripts.bench import table
 
 MEASURES = ("control_points", "requests", "memory", "switched_off", "slow_down", "trainers",
-            "ranks", "widgets", "journal", "imports", "first_cell", "controllers", "browser",
-            "panels")  # fmt: skip
+            "gpt_lightning", "gpt_ranks", "ranks", "widgets", "journal", "imports", "first_cell",
+            "controllers", "browser", "panels")  # fmt: skip
 #: One thread each: PyTorch's own only get in the way of what is measured.
 QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULT = ROOT / "docs" / "bench.json"
 BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
 PACKAGES = ("torch", "numpy", "pydantic", "orjson", "ipykernel", "jupyterlab", "tensorboard",
-            "transformers", "plotly", "livelossplot")  # fmt: skip
+            "transformers", "lightning", "plotly", "livelossplot")  # fmt: skip
 
 
 def machine() -> dict[str, Any]:
