@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.conftest import ROOT
+from tests.overlay import overlay, pip_install
 
 from .harness import App, OpenNotebook, chromium
 from .server import JupyterServer
@@ -50,20 +51,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def pip_install(folder: Path, requirement: str) -> None:
-    """Install one package without its dependencies into ``folder``."""
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--no-deps", "--target", str(folder), requirement], check=True)
-
-
 def kernel_overlay(requirement: str) -> Path:
     """Return a folder that holds one release of ipykernel, kept between runs."""
-    folder = ROOT / ".cache" / "kernels" / requirement
-    if not folder.exists():
-        half = folder.with_name(f"{requirement}.{os.getpid()}")
-        pip_install(half, requirement)
-        half.rename(folder)
-    return folder
+    return overlay("kernels", requirement)
 
 
 @pytest.fixture(scope="session")
