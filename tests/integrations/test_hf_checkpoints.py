@@ -146,7 +146,8 @@ def test_what_the_trainer_logs_of_an_update_that_was_left_is_not_the_earlier_one
     trainer_of(session, calls, args=args, eval_dataset=Parity(8)).train()
     assert list(series(session, "grad_norm", 0)) == [1, 2, 3, 4]
     assert list(series(session, "grad_norm", 1)) == [4, 5, 6]
-    assert list(series(session, "eval_loss", 1)) == [3, 6]  # the first with the weights of step 3
+    # With the weights of step 3; transformers 5 evaluates at the end too.
+    assert list(series(session, "eval_loss", 1)) in ([3], [3, 6])
 
 
 def test_a_folder_of_the_trainers_own_is_not_taken_for_one_of_ours() -> None:
