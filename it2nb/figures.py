@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from it2nb.core.errors import near
-from it2nb.core.pyramid import thin
+from it2nb.core.thinning import thin
 from it2nb.core.wire import EFFECTIVE
 from it2nb.frames import DTYPES
 
@@ -107,7 +107,7 @@ def _curves(go: Any, frame: pd.DataFrame, name: str) -> Iterator[Any]:
         label = f"{name}, round {round}" if rounds else name
         rows = np.stack([given[each].to_numpy(np.float64) for each in ("step", "t", name)])
         if rows.shape[1] > POINTS:
-            rows = thin(rows, -(-rows.shape[1] // (POINTS // 2)))
+            rows = thin(rows, POINTS)
         yield go.Scatter(
             x=rows[0],
             y=np.where(np.isfinite(rows[2]), rows[2], np.nan),

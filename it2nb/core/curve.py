@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from it2nb.core.pyramid import BASE, Pyramid, points, thin
+from it2nb.core.pyramid import BASE, Pyramid, points
 from it2nb.core.table import Table
+from it2nb.core.thinning import thin
 
 Floats = NDArray[np.float64]
 
@@ -146,7 +147,7 @@ class Curve:
         else:
             covered, first, last = self._pyramid.cover(left, right, buckets)
             edges = [self.read(left, first), self.read(last, right)]
-            before, after = (thin(edge, BASE) if edge.shape[1] else edge for edge in edges)
+            before, after = (thin(edge, 2 * -(-edge.shape[1] // BASE)) for edge in edges)
             inner = np.concatenate([before, points(covered), after], axis=1)
         return _with_ends(inner, self.read(left, left + 1), self.read(right - 1, right))
 
@@ -179,11 +180,9 @@ class Curve:
 
 def _few(rows: Floats, most: int) -> Floats:
     """Reduce rows in memory to about `most` points."""
-    for share in (2, 3):  # a bucket gives two points, three where values are not finite
-        buckets = max(1, (most - 2) // share)
-        inner = thin(rows, -(-rows.shape[1] // buckets))
-        if inner.shape[1] <= most - 2:
-            break
+    inner = thin(rows, most - 2)
+    if inner.shape[1] > most - 2:  # non-finite values came on top
+        inner = thin(rows, (most - 2) * 2 // 3)
     return inner
 
 

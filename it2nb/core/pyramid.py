@@ -51,20 +51,6 @@ def bucketize(rows: Floats, length: int) -> Floats:
     return out
 
 
-def thin(rows: Floats, length: int) -> Floats:
-    """Keep the extremes of each `length` points, and their first non-finite one; shape (3, m)."""
-    low, high, odd, some = _extremes(rows[2], length)
-    keep = np.empty((len(low), 2), np.intp)
-    np.minimum(low, high, out=keep[:, 0])
-    np.maximum(low, high, out=keep[:, 1])
-    chosen = keep.ravel()
-    if some is not None:
-        chosen = np.sort(np.concatenate([chosen, odd[some]]))
-    fresh = np.ones(len(chosen), bool)
-    np.not_equal(chosen[1:], chosen[:-1], out=fresh[1:])
-    return rows.take(chosen[fresh], axis=1)
-
-
 def _extremes(values: Floats, length: int) -> tuple[Indices, Indices, Indices, Flags | None]:
     """Find lowest, highest and first non-finite value of each bucket.
 
