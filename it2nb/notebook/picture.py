@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from PIL.ImageFont import FreeTypeFont
 
 #: CSS pixels; the picture has twice as many, for sharp text. An odd number, since the live panel
-#: hides its picture by it (js/src/styles.css).
+#: hides its picture by it (js/src/styles/widths.css).
 WIDTH = 861
 SCALE = 2
 PLOT_HEIGHT = 150
