@@ -1,6 +1,6 @@
 """Pictures of the panel at three widths and in two themes, without a kernel.
 
-    python scripts/panel_shots.py OUT [--story paused|failed] [--unfolded]
+    python scripts/panel_shots.py OUT [--story paused|failed|many] [--unfolded]
 
 Needs what `npm --prefix js run build` makes, and a Chromium.
 """

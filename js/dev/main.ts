@@ -4,7 +4,7 @@ import golden from "../../tests/golden/panel.json";
 import { Session } from "../src/index";
 import type { Model, Port } from "../src/port";
 import { numbersOf } from "../src/port";
-import type { PanelMessage, PanelRequest, Row } from "../src/wire";
+import type { KnobView, PanelMessage, PanelRequest, Row } from "../src/wire";
 
 const query = new URLSearchParams(location.search);
 document.documentElement.dataset.theme = query.get("theme") ?? "light";
@@ -67,6 +67,20 @@ function tellStory(story: string): void {
     const warnings = ["step 1,100: loss was nan; guard 'finite' paused the run"];
     tell({ ...batch(), n, head: { ...head, status: "paused", warnings } });
   }
+  if (story === "many") tell({ ...batch(), n, ...manyKnobs() });
+}
+
+/** As many knobs as a model with a few layers has. */
+function manyKnobs(): { knobs: KnobView[]; knob_names: string[] } {
+  const { state } = record(0).message as Extract<PanelMessage, { kind: "snapshot" }>;
+  const like = state.knobs.find((each) => each.name === "dropout.p") as KnobView;
+  const layers = Array.from({ length: 17 }, (_, at) => ({
+    ...like,
+    name: `layers.${at}.dropout.p`,
+    group: "Dropout layers",
+    last: null,
+  }));
+  return { knobs: layers, knob_names: [...state.knobs, ...layers].map((each) => each.name) };
 }
 
 const port: Port = {

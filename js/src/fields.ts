@@ -56,8 +56,10 @@ function resolve(
 
 function fieldOf(name: string, schema: Schema, required: boolean): Field {
   const label = h("label", { class: "it2-field", title: String(schema.description ?? "") });
-  label.append(h("span", { text: required ? name : `${name} (optional)` }));
   const preset = schema.default ?? null;
+  // A box that is ticked or not is an answer either way.
+  const isAnswered = required || schema.type === "boolean";
+  label.append(h("span", { text: isAnswered ? name : `${name} (optional)` }));
   if (schema.type === "boolean") {
     const box = h("input", { type: "checkbox" });
     box.checked = preset === true;

@@ -271,8 +271,7 @@ class View {
   }
 
   #build(): HTMLElement {
-    const head = h("header", {}, this.#status.head, h("span", { class: "it2-spacer" }));
-    head.append(this.#actions.buttons, this.#actions.menu);
+    const head = h("header", {}, this.#status.head, this.#actions.buttons, this.#actions.menu);
     const main = h("div", { class: "it2-main" }, this.#knobs.element, this.curves.element);
     return h(
       "section",

@@ -69,7 +69,7 @@ export class KnobRow {
     this.#context = context;
     this.haystack =
       `${view.group} ${view.name} ${view.aliases.join(" ")} ${view.description}`.toLowerCase();
-    setText(this.#label, view.name);
+    setName(this.#label, view.name);
     setAttribute(this.#label, "title", knobTitle(view));
     this.#updateMode(view, context.over);
     const off = context.over || !view.enabled || view.locked;
@@ -176,6 +176,13 @@ const MODES: { [mode: string]: string } = {
   hold: "the value stays, whatever the scheduler computes, until it is released",
   release: "the scheduler drives this alone",
 };
+
+/** A long name goes on in a second line, after a dot or an underscore if it can. */
+function setName(label: HTMLElement, name: string): void {
+  if (label.textContent === name) return;
+  const parts = name.split(/(?<=[._])/);
+  label.replaceChildren(...parts.flatMap((part) => [part, h("wbr")]));
+}
 
 /** A group's value for reading along: what a ratio leaves behind the fourth digit is noise. */
 function memberText(value: Json): string {

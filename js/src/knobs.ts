@@ -1,6 +1,7 @@
 /** The knobs: found by search, grouped, a row for each. */
 
 import { h, setText, show } from "./dom";
+import { Fold } from "./fold";
 import { KnobRow, type SetKnob } from "./knob";
 import { askFor, isOver, type Store } from "./store";
 import type { KnobView } from "./wire";
@@ -16,6 +17,7 @@ export class Knobs {
   });
   #list = h("div", { class: "it2-knob-list" });
   #none = h("p", { class: "it2-none" });
+  #fold: Fold;
   #rows = new Map<string, KnobRow>();
   #order = "";
 
@@ -24,7 +26,9 @@ export class Knobs {
     private readonly setMode: (name: string, mode: string) => void,
     signal: AbortSignal,
   ) {
-    this.element.append(h("div", { class: "it2-bar" }, this.search), this.#list, this.#none);
+    this.#fold = new Fold(this.#list, signal);
+    const bar = h("div", { class: "it2-bar" }, this.search);
+    this.element.append(bar, this.#fold.element, this.#none);
     this.search.addEventListener("input", () => this.#filter(), { signal });
   }
 
@@ -66,6 +70,7 @@ export class Knobs {
         return part;
       }),
     );
+    this.#fold.watch([...this.#rows.values()].map((row) => row.element));
     this.#filter();
   }
 

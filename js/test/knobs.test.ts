@@ -325,3 +325,9 @@ test("what a page refuses itself is as short", () => {
   enter("lr");
   expect(said("lr")).toBe('asked "abc", rejected: not a number; still 0.3');
 });
+
+test("a long name may go on after a dot or an underscore, and stays the name", () => {
+  const label = row("weight_decay").querySelector(".it2-label");
+  expect(label?.textContent).toBe("weight_decay");
+  expect(label?.innerHTML).toBe("weight_<wbr>decay<wbr>");
+});
