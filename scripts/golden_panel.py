@@ -331,7 +331,7 @@ def _actions() -> list[ActionSchema]:
 
 def _offers() -> list[Offer]:
     return [
-        Offer(value="step-001000-best.pt", label="step 1000, best, 483.7 kB"),
+        Offer(value="step-001000-best.pt", label="step 1,000, best, 483.7 kB"),
         Offer(value="step-000500.pt", label="step 500, 483.7 kB"),
     ]
 

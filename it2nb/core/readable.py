@@ -137,7 +137,7 @@ def listing_lines(data: Mapping[str, Any]) -> list[str]:
 
 
 def checkpoint_text(each: Mapping[str, Any]) -> str:
-    """Say which checkpoint it is: ``"step 120 (branch 2), best, 483.7 kB"``.
+    """Say which checkpoint it is: ``"step 1,200 (branch 2), best, 483.7 kB"``.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def checkpoint_text(each: Mapping[str, Any]) -> str:
         ``step``, and where they are known ``branch_id``, ``round``, ``tag``, ``name`` and
         ``size_bytes``.
     """
-    parts = [f"step {each.get('step')}{_branch(each)}"]
+    parts = [f"step {each['step']:,}{_branch(each)}"]
     if each.get("round"):
         parts.insert(0, f"round {each['round'] + 1}")
     parts += [str(each[key]) for key in ("tag", "name") if each.get(key)]

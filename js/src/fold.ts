@@ -50,7 +50,7 @@ export class Fold {
     for (const { target, intersectionRatio, boundingClientRect: row, rootBounds } of entries) {
       this.#below.delete(target);
       this.#above.delete(target);
-      // A row that the search leaves out has no height.
+      // Nothing has a height while the panel itself is hidden.
       if (intersectionRatio >= IN_SIGHT || row.height === 0 || rootBounds === null) continue;
       (row.top > rootBounds.top ? this.#below : this.#above).add(target);
     }

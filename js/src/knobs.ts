@@ -70,24 +70,23 @@ export class Knobs {
         return part;
       }),
     );
-    this.#fold.watch([...this.#rows.values()].map((row) => row.element));
     this.#filter();
   }
 
   #filter(): void {
     const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    let found = 0;
-    for (const row of this.#rows.values()) {
-      const matches = words.every((word) => row.haystack.includes(word));
-      show(row.element, matches);
-      if (matches) found += 1;
-    }
+    const rows = [...this.#rows.values()];
+    const matching = rows.filter((row) => words.every((word) => row.haystack.includes(word)));
+    for (const row of rows) show(row.element, matching.includes(row));
+    const found = matching.length;
     for (const group of this.#list.children) {
       show(
         group as HTMLElement,
         [...group.querySelectorAll<HTMLElement>(".it2-knob")].some((row) => !row.hidden),
       );
     }
+    // Anew: of a row that is out of sight already, nobody tells that it is left out now.
+    this.#fold.watch(matching.map((row) => row.element));
     const empty =
       this.#rows.size === 0
         ? "No knobs yet: they appear with the first optimizer step, or with --knob and register_knob."

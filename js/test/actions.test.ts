@@ -110,7 +110,7 @@ test("saved checkpoints are there to choose from, and an argument has one field"
   menuItem("Load checkpoint").click();
   const [path] = form().querySelectorAll("input");
   expect(form().textContent).not.toContain("tag");
-  expect(labels()).toEqual(["–", "step 1000, best, 483.7 kB", "step 500, 483.7 kB", "another…"]);
+  expect(labels()).toEqual(["–", "step 1,000, best, 483.7 kB", "step 500, 483.7 kB", "another…"]);
   expect(document.activeElement).toBe(form().querySelector("select"));
   expect((path as HTMLInputElement).hidden).toBe(true);
   choose("step 500, 483.7 kB");
