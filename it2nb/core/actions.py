@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 Handler = Callable[[dict[str, Any], "Session"], Any]
 
+#: Actions that come with a model, or with what trains it.
+OF_A_MODEL = frozenset({"undo", "goto", "fork", "list_checkpoints", "freeze", "unfreeze"})
 #: Further names of arguments, by action: what people write for a path that is a tag.
 ALSO: Mapping[str, Mapping[str, str]] = {"load_checkpoint": {"tag": "path"}}
 
@@ -201,6 +203,11 @@ class ActionRegistry(Mapping[str, ActionSpec]):
     def __getitem__(self, name: str) -> ActionSpec:
         spec = self._specs.get(name)
         if spec is None:
+            if name in OF_A_MODEL:
+                raise UnknownAction(
+                    f"there is no {name} before the session knows what it trains: "
+                    f"session.bind(model, optimizers=[optimizer])"
+                )
             raise UnknownAction(f"no action is named {name!r:.80}{near(str(name), self._specs)}")
         return spec
 
@@ -350,11 +357,18 @@ def _from_numpy(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
+#: In place of pydantic's own words.
+_SAID = {"missing": "is missing", "extra_forbidden": "is no argument of it"}
+
+
 def explain(err: ValidationError) -> str:
     """Write a pydantic error as one line for people: ``n: not a valid integer; ...``."""
     parts = []
     for each in err.errors(include_url=False, include_context=False)[:5]:
         where = ".".join(map(str, each["loc"]))
+        if where and each["type"] in _SAID:
+            parts.append(f"{where} {_SAID[each['type']]}")
+            continue
         said = each["msg"][0].lower() + each["msg"][1:]
         given = "<unprintable>"
         with guard("repr of a value"):

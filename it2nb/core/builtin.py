@@ -85,10 +85,14 @@ def set_knob(payload: dict[str, Any], session: Session) -> KnobChange:
         knob = session.knobs[name]
     except KnobError as err:
         raise Rejected(str(err)) from err
-    if "value" not in payload or len(payload) > 2 + ("mode" in payload):
+    if unknown := sorted(map(str, payload.keys() - {"name", "value", "mode"})):
         raise Rejected(
-            f"set_knob takes name, mode, and one of value, factor and add, not {sorted(payload)}"
+            f"set_knob takes name, mode, and one of value, factor and add; it has no argument "
+            f"{unknown[0]!r:.60}"
         )
+    if "value" not in payload:
+        alone = "; set_mode picks a mode alone" if "mode" in payload else ""
+        raise Rejected(f"{name}: set_knob needs one of value, factor and add{alone}")
     reason = knob.reason_unavailable()
     if reason is not None:
         raise Rejected(reason)

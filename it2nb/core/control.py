@@ -22,6 +22,12 @@ class StopTraining(BaseException):
     your own to go on quietly after a stop; under ``%%it2`` that is done for you.
     """
 
+    def __str__(self) -> str:
+        return super().__str__() or (
+            "the run was stopped, and no step may follow; leave the loop when "
+            "session.step(...).stop says so, or catch it2nb.StopTraining around it"
+        )
+
 
 @dataclass(frozen=True)
 class StepControl:

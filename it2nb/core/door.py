@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import orjson
 from pydantic import ValidationError
 
@@ -28,6 +29,8 @@ MAX_PAYLOAD = 16_384
 _TOO_DEEP = f"the request is nested too deep; at most {MAX_DEPTH} levels are taken"
 #: A replay brings what these asked for, also on the training thread.
 _BROUGHT = CONTROLLERS | {"replay"}
+#: What may change after it was given.
+_HELD = (dict, list, tuple, set, np.ndarray)
 
 
 class Door:
@@ -212,4 +215,17 @@ def _bounded(action: Action, wrong: str | None) -> tuple[Action, str | None]:
     if size > MAX_PAYLOAD:
         bare = action.model_copy(update={"payload": {}})
         return bare, f"the payload has {size} bytes; at most {MAX_PAYLOAD} are taken"
+    if any(isinstance(each, _HELD) for each in action.payload.values()):
+        # What is carried out later is what was asked now, whatever the asker does to its lists.
+        action = action.model_copy(update={"payload": _copied(action.payload)})
     return action, wrong
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)) and type(value) in (list, tuple):
+        return type(value)(map(_copied, value))
+    if isinstance(value, (set, np.ndarray)):
+        return value.copy()
+    return value

@@ -201,7 +201,9 @@ def near(name: str, known: Iterable[str]) -> str:
         ``"; did you mean 'lr'?"``, else the list of known names, else ``"; there are none"``.
     """
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    by_letters = {each.casefold(): each for each in reversed(names)}  # LR may well mean lr
+    found = difflib.get_close_matches(name.casefold(), by_letters, n=3, cutoff=0.5)
+    close = [by_letters[each] for each in found]
     if close:
         return "; did you mean " + " or ".join(repr(each) for each in close) + "?"
     if not names:

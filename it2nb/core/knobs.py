@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from it2nb.core.errors import KnobError, KnobRangeError, Rejected
 from it2nb.core.faults import Fault, guard
 from it2nb.core.members import moved
-from it2nb.core.values import close, equal, number, plain_value, shown
+from it2nb.core.values import bare, close, equal, number, plain_value, shown
 from it2nb.core.wire import ActionResult, DType, KnobView, LastRequest, Member, Scale, Status
 
 _DTYPES: dict[Any, DType] = {float: "float", int: "int", bool: "bool", str: "str"}
@@ -244,9 +244,10 @@ class Knob:
         Rejected
             With what was wrong, for people.
         """
+        value = bare(value)
         if self.dtype == "bool":
-            if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
-                return Coerced(bool(value))
+            if isinstance(value, bool):
+                return Coerced(value)
             raise Rejected(f"{shown(value)} is not true or false")
         if self.dtype == "str":
             if not isinstance(value, str):

@@ -6,6 +6,8 @@ import math
 import numbers
 from typing import Any
 
+import numpy as np
+
 from it2nb.core.errors import Rejected
 from it2nb.core.faults import guard
 from it2nb.core.readable import told
@@ -20,6 +22,26 @@ def shown(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def bare(value: Any) -> Any:
+    """Take a value out of what holds exactly one: NumPy's numbers, arrays and tensors without
+    dimensions, members of an enum that is text. All else is returned as it is.
+    """
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)  # str() of such a member would be its name
+    if isinstance(value, np.generic):
+        # A span of time is an integer to NumPy; one of long doubles has no plain number.
+        return value.item() if value.dtype.kind in "biufU" else value
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        with guard("item of a value"):
+            return bare(value.item())
+    return value
+
+
+_PLAIN = frozenset({float, int, bool, str, type(None)})
+
+
 def plain_value(value: Any, dtype: DType) -> Any:
     """Turn what a getter returned (a tensor, a numpy scalar) into the plain type of the knob."""
     if value is None or dtype == "choice":
@@ -30,7 +52,7 @@ def plain_value(value: Any, dtype: DType) -> Any:
         return int(value)
     if dtype == "bool":
         return bool(value)
-    return str(value)
+    return str.__str__(value) if isinstance(value, str) else str(value)
 
 
 def number(value: Any, dtype: DType) -> float | int:
@@ -43,11 +65,10 @@ def number(value: Any, dtype: DType) -> float | int:
     """
     if type(value) is float and dtype == "float" and value - value == 0.0:
         return value
-    if isinstance(value, bool) or type(value).__name__ == "bool_":
-        raise Rejected(f"{value!r} is not a number")
     real: Any = value  # numbers.Real is an ABC that type checkers can't relate to float
-    if not isinstance(value, numbers.Real):
-        raise Rejected(f"{shown(value)} is not a number")
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, (bool, np.timedelta64))
+    if not is_number:
+        raise Rejected(f"{shown(value)} is not a number{_meant(value)}")
     try:
         found = float(real)
     except (OverflowError, ValueError) as err:
@@ -61,6 +82,21 @@ def number(value: Any, dtype: DType) -> float | int:
     if found != math.floor(found):
         raise Rejected(f"{value!r} is not a whole number")
     return int(real)  # not int(found): a large int keeps all its digits
+
+
+def _meant(text: Any) -> str:
+    """Say what to ask for where a text looks like a number."""
+    if not isinstance(text, str) or len(text) > 40:
+        return ""
+    pointed = text.strip().replace(",", ".", 1)
+    found = math.nan
+    with guard("number in a text"):
+        found = float(pointed)
+    if not math.isfinite(found):
+        return ""
+    if "," in text:
+        return f"; decimals have a point: {pointed}"
+    return f" but a text; ask for {pointed} without quotes"
 
 
 def equal(one: Any, other: Any) -> bool:

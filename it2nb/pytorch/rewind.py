@@ -90,6 +90,8 @@ class Rewind:
         self.past = past
         self.saving = saving
         self.trials = Trials(past)
+        #: Whether it is noted what was there before a change.
+        self.keeps_changes = True
 
     # --- going back --------------------------------------------------------------------------
 
@@ -274,6 +276,11 @@ class Rewind:
 
     def cant_undo(self) -> str | None:
         """Why nothing can be undone. Any thread."""
+        if not self.keeps_changes:
+            return (
+                "this run was told to keep no snapshots (--no-snapshots, snapshots=False), and "
+                "nothing of before a change; set the knob back, or load a checkpoint"
+            )
         return None if self.past.last_change() else "nothing was changed yet"
 
     def cant_go(self) -> str | None:
@@ -338,7 +345,8 @@ def install(
         session.actions.register(spec, replace=True)
     session.rewind = rewind
     evaluate.install(session)
-    if snapshots is not False:
+    rewind.keeps_changes = snapshots is not False
+    if rewind.keeps_changes:
         session.before_change(past.before_change)
         session.every(every, past.take_in_passing, name="snapshot")
     if autosave_s is not None:

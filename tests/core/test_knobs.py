@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from decimal import Decimal
 from fractions import Fraction
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -294,3 +296,74 @@ def test_while_a_run_trains_a_value_out_of_bounds_is_told_and_ends_nothing() -> 
     (said,) = session.warnings
     assert said.startswith("lr is 5.0 now, outside of its bounds: max is 1.0")
     assert session.status == "finished"
+
+
+class Mode(str, enum.Enum):  # noqa: UP042 - the text of a StrEnum is its value anyway
+    FAST = "fast"
+
+
+@pytest.mark.parametrize(
+    ("value", "options", "right"),
+    [
+        (np.array(0.25), {}, 0.25),
+        (torch.tensor(0.25), {}, 0.25),
+        (torch.tensor(0.25, dtype=torch.bfloat16, requires_grad=True), {}, 0.25),
+        (np.array(3), {"dtype": int}, 3),
+        (torch.tensor(3), {"dtype": int}, 3),
+        (np.True_, {"dtype": bool}, True),
+        (torch.tensor(True), {"dtype": bool}, True),
+        (np.True_, {"choices": [1, True]}, True),
+        (np.float64(0.5), {"choices": [0.5, 2]}, 0.5),
+        (np.str_("fast"), {"choices": ["fast", "slow"]}, "fast"),
+        (Mode.FAST, {"choices": ["fast", "slow"]}, "fast"),
+        (Mode.FAST, {"dtype": str}, "fast"),
+    ],
+)
+def test_C16_what_holds_one_value_is_that_value(
+    value: Any, options: dict[str, Any], right: Any
+) -> None:
+    _, knob = held(right, **options)
+    outcome = knob.apply(knob.coerce(value))
+    assert outcome.status == "applied"
+    assert type(knob.value) is type(right) and knob.value == right
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.array(True), torch.tensor(True), torch.tensor(math.nan), np.array([0.25]),
+        torch.tensor([0.25]), torch.tensor(0.25, device="meta"), np.timedelta64(1),
+        np.array("x"), np.datetime64("2020"), torch.tensor(1j),
+    ],
+)  # fmt: skip
+def test_C16_what_holds_something_else_is_still_none(value: Any) -> None:
+    _, knob = held(0.5)
+    with pytest.raises(Rejected):
+        knob.coerce(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("0,001", "'0,001' is not a number; decimals have a point: 0.001"),
+        ("0.01", "'0.01' is not a number but a text; ask for 0.01 without quotes"),
+        ("1e-", "'1e-' is not a number"),
+        ("nan", "'nan' is not a number"),
+        ("1e999", "'1e999' is not a number"),
+    ],
+)
+def test_C19_a_text_that_looks_like_a_number_is_answered_with_the_number(
+    text: str, said: str
+) -> None:
+    _, knob = held(0.5)
+    with pytest.raises(Rejected) as caught:
+        knob.coerce(text)
+    assert caught.value.reason == said
+
+
+def test_a_name_in_other_letters_is_answered_with_the_right_one() -> None:
+    knobs = KnobRegistry()
+    for name in ("lr", *(f"amsgrad[{i}]" for i in range(20))):
+        knobs.register(Knob(name, lambda: 1.0, lambda value: None))
+    with pytest.raises(UnknownKnob, match="no knob is named 'LR'; did you mean 'lr'"):
+        knobs["LR"]

@@ -251,6 +251,15 @@ def test_refused_requests_leave_nothing_to_undo() -> None:
     assert run.ask("undo").reason == "nothing was changed yet"
 
 
+def test_undo_without_snapshots_says_so_instead_of_that_nothing_was_changed() -> None:
+    run = Run(snapshots=False)
+    run.steps(1)
+    assert run.ask("set_knob", name="lr", value=0.1).status == "applied"
+    result = run.ask("undo")
+    assert result.status == "rejected"
+    assert "keep no snapshots" in result.reason and "set the knob back" in result.reason
+
+
 def test_undo_of_a_going_back_returns() -> None:
     run = Run()
     run.steps(10)
