@@ -171,7 +171,7 @@ def _options(
 def _read(option: Option, text: str) -> Any:
     assert option.read is not None
     try:
-        return option.read(text)
+        return option.read(bare(text))
     except CommandError as err:
         said = str(err)
         raise CommandError(said if said.startswith("--") else f"--{option.name}: {said}") from None

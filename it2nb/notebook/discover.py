@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from it2nb.core.errors import KnobError, KnobRangeError, near
 from it2nb.core.knobs import Knob
 from it2nb.core.wire import DType
@@ -212,7 +214,7 @@ def variable_knob(spec: KnobSpec, namespace: MutableMapping[str, Any]) -> Knob:
     knob = Knob(
         spec.name,
         get,
-        _setter(spec.name, namespace),
+        _setter(spec.name, namespace, type(value) if isinstance(value, np.generic) else None),
         dtype=dtype,
         min=spec.min,
         max=spec.max,
@@ -238,8 +240,13 @@ def root_of(target: str) -> str:
 
 
 def _dtype(value: Any) -> DType | None:
-    for kind, dtype in ((bool, "bool"), (int, "int"), (float, "float"), (str, "str")):
-        if isinstance(value, kind):
+    for kind, dtype in (
+        ((bool, np.bool_), "bool"),
+        ((int, np.integer), "int"),
+        ((float, np.floating), "float"),
+        (str, "str"),
+    ):
+        if isinstance(value, kind) and not isinstance(value, np.timedelta64):
             return dtype  # type: ignore[return-value]
     return None
 
@@ -257,7 +264,13 @@ def _getter(target: str, namespace: Mapping[str, Any]) -> Callable[[], Any]:
     return lambda: eval(code, {"__builtins__": {}}, namespace)
 
 
-def _setter(target: str, namespace: MutableMapping[str, Any]) -> Callable[[Any], None]:
+def _setter(
+    target: str, namespace: MutableMapping[str, Any], kind: Callable[[Any], Any] | None
+) -> Callable[[Any], None]:
+    """Return what sets a variable; one of NumPy's numbers stays one of its `kind`."""
+    if kind is not None:
+        plain = _setter(target, namespace, None)
+        return lambda value: plain(kind(value))
     if target.isidentifier():
         return lambda value: namespace.__setitem__(target, value)
     code = compile(f"{target} = __value__", f"<--knob {target}>", "exec")

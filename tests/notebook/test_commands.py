@@ -42,6 +42,24 @@ def test_every_option_is_understood() -> None:
     )
 
 
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_any_value_may_stand_in_quotes(quote: str) -> None:
+    def quoted(text: str) -> str:
+        return f"{quote}{text}{quote}"
+
+    given = parse_cell(
+        f"--knob {quoted('clip=0.1:10:log')} --steps {quoted('5')} --at {quoted('loop')} "
+        f"--evaluate {quoted('fn')} --session {quoted('s')} --watch {quoted('loss,acc')}"
+    )
+    plain = "--knob clip=0.1:10:log --steps 5 --at loop --evaluate fn --session s --watch loss,acc"
+    assert given == parse_cell(plain)
+
+
+def test_an_item_by_a_text_keeps_its_own_quotes() -> None:
+    for line in ("--knob cfg['k']=0:1", "--knob \"cfg['k']=0:1\""):
+        assert parse_cell(line).knobs == (KnobSpec("cfg['k']", 0, 1),)
+
+
 def test_watch_takes_expressions_with_commas_quotes_and_blanks_inside() -> None:
     options = parse_cell("--watch \"loss,lr=opt.param_groups[0]['lr']\" --watch m=max(a, b)")
     assert [each.expression for each in options.watch] == [

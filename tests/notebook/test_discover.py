@@ -3,6 +3,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -141,6 +142,25 @@ def test_a_missing_variable_is_named_with_near_ones() -> None:
     assert not is_there(spec, {"clip": 1.0})
     with pytest.raises(KnobError, match=r"no such variable.*did you mean 'clip'"):
         variable_knob(spec, {"clip": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "asked"),
+    [
+        (np.float32(0.5), "float", 0.25),
+        (np.float64(0.5), "float", 0.25),
+        (np.int64(3), "int", 4),
+        (np.bool_(True), "bool", False),
+    ],
+)
+def test_a_number_of_numpy_is_steered_and_stays_one(value: Any, dtype: str, asked: Any) -> None:
+    space: dict[str, Any] = {"x": value, "d": {"k": value}}
+    for name in ("x", "d['k']"):
+        knob = variable_knob(KnobSpec(name), space)
+        assert knob.dtype == dtype
+        assert knob.apply(knob.coerce(asked)).status == "applied"
+        assert knob.value == asked
+    assert [type(space["x"]), type(space["d"]["k"])] == [type(value)] * 2
 
 
 def test_a_variable_that_no_knob_can_hold_is_refused() -> None:

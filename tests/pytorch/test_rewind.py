@@ -257,6 +257,7 @@ def test_undo_without_snapshots_says_so_instead_of_that_nothing_was_changed() ->
     assert run.ask("set_knob", name="lr", value=0.1).status == "applied"
     result = run.ask("undo")
     assert result.status == "rejected"
+    assert result.reason is not None
     assert "keep no snapshots" in result.reason and "set the knob back" in result.reason
 
 
