@@ -203,7 +203,9 @@ def near(name: str, known: Iterable[str]) -> str:
     names = list(known)
     by_letters = {each.casefold(): each for each in reversed(names)}  # LR may well mean lr
     found = difflib.get_close_matches(name.casefold(), by_letters, n=3, cutoff=0.5)
-    close = [by_letters[each] for each in found]
+    # lr where there are opt_g.lr and opt_d.lr: far from both in letters.
+    owned = [each for each in names if each.casefold().rpartition(".")[2] == name.casefold()]
+    close = [*owned, *(by_letters[each] for each in found if by_letters[each] not in owned)][:3]
     if close:
         return "; did you mean " + " or ".join(repr(each) for each in close) + "?"
     if not names:

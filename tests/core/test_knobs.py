@@ -361,6 +361,14 @@ def test_C19_a_text_that_looks_like_a_number_is_answered_with_the_number(
     assert caught.value.reason == said
 
 
+def test_a_name_that_several_optimizers_have_is_answered_with_theirs() -> None:
+    knobs = KnobRegistry()
+    for name in ("opt_d.amsgrad", "opt_d.lr", "opt_g.amsgrad", "opt_g.lr"):
+        knobs.register(Knob(name, lambda: 1.0, lambda value: None))
+    with pytest.raises(UnknownKnob, match=r"did you mean 'opt_d\.lr' or 'opt_g\.lr'\?"):
+        knobs["lr"]
+
+
 def test_a_name_in_other_letters_is_answered_with_the_right_one() -> None:
     knobs = KnobRegistry()
     for name in ("lr", *(f"amsgrad[{i}]" for i in range(20))):
