@@ -246,7 +246,7 @@ def _dtype(value: Any) -> DType | None:
         ((float, np.floating), "float"),
         (str, "str"),
     ):
-        if isinstance(value, kind) and not isinstance(value, np.timedelta64):
+        if isinstance(value, kind):
             return dtype  # type: ignore[return-value]
     return None
 
