@@ -14,7 +14,7 @@ from it2nb.controllers.worker import within
 from it2nb.core.depth import MAX_DEPTH, too_deep
 from it2nb.core.faults import Fault, guard
 from it2nb.core.redaction import redacted
-from it2nb.core.rounds import Plan, RoundContext
+from it2nb.core.rounds import Plan, RoundContext, is_number
 from it2nb.core.strict import strict
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Attached(Thinking):
     ) -> None:
         if late not in LATE:
             raise ControllerError(f"late={late!r} has to be one of {', '.join(LATE)}")
-        if timeout_s is not None and not timeout_s > 0:
+        if timeout_s is not None and not (is_number(timeout_s) and timeout_s > 0):
             raise ControllerError(f"timeout_s={timeout_s!r} has to be above 0 seconds, or None")
         self.session = session
         self.controller = controller

@@ -29,7 +29,12 @@ def _refuse(word: str) -> Any:
     raise ValueError(f"{word} is no JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse)
+def _finite(word: str) -> float:
+    number = float(word)
+    return number if math.isfinite(number) else _refuse(word)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite)
 _WRAPPED = ("arguments", "args", "parameters", "payload", "input")
 
 
@@ -239,13 +244,24 @@ def _closes(text: str, at: int) -> bool:
     return False
 
 
+def _is_nothing(value: Any) -> bool:
+    """Whether a model says in JSON that it wants nothing: ``[]``, ``{"actions": []}``."""
+    if isinstance(value, Mapping):
+        lists = [value[key] for key in ("actions", "tool_calls") if key in value]
+        return bool(lists) and not any(lists)
+    return value == []
+
+
 def _broken(text: str) -> str | None:
     """Say that a text means to be JSON and is none; None for prose."""
     bare = text.strip()
     fenced = "```json" in bare
     if not (bare.startswith(("{", "[")) or fenced):
         return None
-    if any(True for _ in _values(bare)):
+    values = list(_values(bare))
+    if values and all(map(_is_nothing, values)):
+        return None
+    if values:
         return (
             "the answer is JSON without an action in it; use the tools, or write "
             '{"type": "set_knob", "payload": {"name": ..., "value": ...}}'

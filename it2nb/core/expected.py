@@ -1,4 +1,4 @@
-"""Metrics and knobs that a rule, a guard or the goal waits for, and that may never come."""
+"""Metrics and knobs that a rule, a guard, the goal or the policy names, and that never come."""
 
 from __future__ import annotations
 
@@ -53,6 +53,8 @@ class Expected:
         self._told: set[Wanted] = set()
         #: What rules wait for, told or not.
         self._of_rules: dict[Wanted, None] = {}
+        #: Names in the policy that were told of.
+        self._idle: set[str] = set()
         self._since: int | None = None
         self._remove: Callable[[], None] = lambda: None
 
@@ -86,8 +88,23 @@ class Expected:
     def _look(self, session: Session) -> None:
         if len(session.metrics) and (self._since is None or self._since > session.step_count):
             self._since = session.step_count
-        if len(session.metrics) and self._tell(is_over=False):
+        idle = self._tell_idle_rules()
+        if len(session.metrics) and self._tell(is_over=False) and not idle:
             self._remove()
+
+    def _tell_idle_rules(self) -> bool:
+        """Tell of rules of the policy for what nobody knows; whether to look again."""
+        session = self._session
+        if session.step_count < EVERY:
+            return True
+        known = [*session.knobs, *session.actions]
+        for name in set(session.policy.idle(known)) - self._idle:
+            self._idle.add(name)
+            session.warn(
+                f"no knob or action is named {name!r}: the rule of the policy for it holds for "
+                f"nothing so far{near(name, known)}"
+            )
+        return False
 
     def _tell(self, *, is_over: bool) -> bool:
         """Tell of names that are missed; whether nothing is waited for any more."""

@@ -7,9 +7,11 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Protocol
 
 from it2nb.core.errors import It2nbError
+from it2nb.core.rounds import is_number
 from it2nb.core.wire import Action
 
 if TYPE_CHECKING:
@@ -61,6 +63,10 @@ class NonFinite:
 
     metrics: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        if isinstance(self.metrics, str):
+            self.metrics = (self.metrics,)
+
     def check(self, session: Session) -> Trip | None:
         """See `Condition`."""
         for name, (step, value) in self._newest(session):
@@ -87,6 +93,9 @@ class NonFiniteWeights:
     """
 
     every: int = 50
+
+    def __post_init__(self) -> None:
+        _whole("every", self.every, 1)
 
     def check(self, session: Session) -> Trip | None:
         """See `Condition`."""
@@ -121,6 +130,8 @@ class Spike:
     _seen: int = field(default=-1, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        _above("factor", self.factor, 0)
+        _whole("window", self.window, 5)
         self._recent = deque(maxlen=self.window)
 
     def check(self, session: Session) -> Trip | None:
@@ -167,6 +178,12 @@ class Plateau:
     _best: float | None = field(default=None, init=False, repr=False)
     _since: int = field(default=0, init=False, repr=False)
     _seen: int = field(default=-1, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _whole("steps", self.steps, 1)
+        _above("min_delta", self.min_delta, 0, or_equal=True)
+        if self.direction not in ("min", "max"):
+            raise It2nbError(f"direction={self.direction!r} has to be 'min' or 'max'")
 
     def check(self, session: Session) -> Trip | None:
         """See `Condition`."""
@@ -220,6 +237,10 @@ class Divergence:
     _count: int = field(default=0, init=False, repr=False)
     _seen: int = field(default=-1, init=False, repr=False)
 
+    def __post_init__(self) -> None:
+        _above("factor", self.factor, 1)
+        _above("half_life", self.half_life, 0)
+
     def check(self, session: Session) -> Trip | None:
         """See `Condition`."""
         newest = _fresh(session, self.metric, self._seen)
@@ -265,8 +286,14 @@ class Guard:
         *,
         cooldown: int = 100,
     ) -> None:
-        if isinstance(do, str) and do not in REMEDIES:
+        if not callable(getattr(condition, "check", None)) or isinstance(condition, type):
+            raise It2nbError(
+                f"{condition!r:.80} is no condition: give one with check(session), such as "
+                f"it2nb.NonFinite(['loss']); a rule in words is session.attach('loss > 5: pause')"
+            )
+        if not callable(do) and do not in REMEDIES:
             raise It2nbError(f"do={do!r} is none of {', '.join(REMEDIES)}, and no function")
+        _whole("cooldown", cooldown, 0)
         self.condition = condition
         self.do = do
         self.cooldown = cooldown
@@ -322,3 +349,15 @@ def _tell_failure(session: Session, handle: ActionHandle) -> None:
     result = handle.result(0)
     if not result.ok:
         session.alert(f"guard: {result.type} was {result.status}: {result.reason}")
+
+
+def _whole(name: str, value: object, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < low:
+        raise It2nbError(f"{name}={value!r} has to be a whole number, at least {low}")
+
+
+def _above(name: str, value: object, low: float, *, or_equal: bool = False) -> None:
+    fits = is_number(value) and (value > low or (or_equal and value == low))
+    if not fits:
+        more = "at least" if or_equal else "above"
+        raise It2nbError(f"{name}={value!r} has to be a finite number {more} {low:g}")

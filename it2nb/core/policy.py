@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from it2nb.core.budget import Budget, Spending
-from it2nb.core.errors import It2nbError, Rejected
+from it2nb.core.errors import It2nbError
 from it2nb.core.knob_names import usual, without_owner
-from it2nb.core.restriction import Rule, asked_of, knobs_of, overlap
+from it2nb.core.restriction import Rule, asked_of, knobs_of, overlap, too_far
 from it2nb.core.rounds import is_number
 from it2nb.core.values import shown
 from it2nb.core.wire import SOURCES, KnobView
@@ -76,6 +76,8 @@ class Policy:
         #: The session's, once it has one: rules may name a knob by an alias.
         self.knobs: KnobRegistry | None = None
         self.actions: Container[str] = ()
+        #: Called when a rule is given a name; the session looks whether it means anything.
+        self.when_ruled: Callable[[], object] = lambda: None
 
     # --- rules -----------------------------------------------------------------------------
 
@@ -83,6 +85,7 @@ class Policy:
         """Keep a source from these actions and knobs; ``"*"`` stands for all."""
         _check_sources([source])
         self._forbidden[source] = self._forbidden.get(source, frozenset()) | set(names)
+        self.when_ruled()
         return self
 
     def allow(self, source: str, *names: str) -> Policy:
@@ -204,6 +207,7 @@ class Policy:
     def _rule(self, name: str) -> Rule:
         # One rule for a knob, whichever of its names it was given under.
         same = (each for each in self._rules if self._named(each) == self._named(name))
+        self.when_ruled()
         return self._rules.setdefault(name if name in self._rules else next(same, name), Rule())
 
     def veto(self, function: Callable[[ActionHandle], str | None]) -> Policy:
@@ -229,6 +233,13 @@ class Policy:
         if "." not in own or ruled in self.actions or ruled in self.knobs:
             return False
         return overlap(without_owner(own), usual(ruled))
+
+    def idle(self, names: Iterable[str]) -> list[str]:
+        """Names that rules were given, and that hold for none of these knobs and actions."""
+        known = list(names)
+        forbidden = frozenset().union(*self._forbidden.values()) - set(FORBIDDEN_TO_AGENTS)
+        ruled = [each for each in (*self._rules, *sorted(forbidden)) if each != "*"]
+        return [each for each in ruled if not any(self._concerns(each, name) for name in known)]
 
     # --- deciding --------------------------------------------------------------------------
 
@@ -304,7 +315,7 @@ class Policy:
                             f"{rule.cooldown} steps, {rule.cooldown - since} are left"
                         )
                 if rule.max_change is not None:
-                    said = _too_far(knob, value, rule.max_change)
+                    said = too_far(knob, value, rule.max_change)
                     if said is not None:
                         return said
         return None
@@ -431,17 +442,3 @@ def _check_sources(sources: Iterable[str]) -> frozenset[str]:
     if unknown:
         raise It2nbError(f"{sorted(unknown)} are no sources; known: {', '.join(SOURCES)}")
     return given
-
-
-def _too_far(knob: Any, value: Any, factor: float) -> str | None:
-    try:
-        new = knob.coerce(value).value
-        old = knob.value
-    except Rejected:
-        return None  # the handler says what is wrong with it
-    if isinstance(new, bool) or not isinstance(new, (int, float)) or not old:
-        return None
-    ratio = abs(new / old)
-    if 1 / factor <= ratio <= factor * (1 + 1e-12) and (new > 0) is (old > 0):
-        return None
-    return f"{knob.name} may change by a factor of {factor:g} at most: {old!r} to {new!r} is more"

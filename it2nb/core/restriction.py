@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from it2nb.core.errors import KnobError
+from it2nb.core.errors import KnobError, Rejected
 from it2nb.core.wire import SOURCES
 
 if TYPE_CHECKING:
@@ -100,3 +100,18 @@ def knobs_of(spec: ActionSpec, payload: Mapping[str, Any], session: Session) -> 
         except KnobError:
             names.append(name)
     return names
+
+
+def too_far(knob: Any, value: Any, factor: float) -> str | None:
+    """Say that a value is farther than this factor from the present one; None when it is not."""
+    try:
+        new = knob.coerce(value).value
+        old = knob.value
+    except Rejected:
+        return None  # the handler says what is wrong with it
+    if isinstance(new, bool) or not isinstance(new, (int, float)) or not old:
+        return None
+    ratio = abs(new / old)
+    if 1 / factor <= ratio <= factor * (1 + 1e-12) and (new > 0) is (old > 0):
+        return None
+    return f"{knob.name} may change by a factor of {factor:g} at most: {old!r} to {new!r} is more"

@@ -360,6 +360,10 @@ def run_rounds(
 ) -> list[dict[str, Any]]:
     """Train several times from fresh weights; see `TrainingSession.run_rounds`."""
     count = rounds if rounds is not None else (session.max_rounds or ROUNDS)
+    if not callable(train):
+        raise It2nbError(
+            f"run_rounds({train!r:.60}): give the function that trains once, train(session, ctx)"
+        )
     if type(count) is not int or count < 1:
         raise It2nbError(f"rounds={count!r:.60} has to be a whole number, at least 1")
     if score not in ("last", "best") or on_error not in ("raise", "next"):

@@ -185,7 +185,8 @@ class Session(Life):
         self._taken_up = TakenUp(self) if self.journal.was_taken_up else None
         if self.goal is not None and self.goal.direction is None:
             self.warn(self.goal.undecided())
-        if self.goal is not None:
+        self.policy.when_ruled = self.expected.look_out
+        if self.goal is not None or self.policy.idle(()):
             self.expected.look_out()
 
     # --- control points --------------------------------------------------------------------

@@ -366,7 +366,8 @@ class TestAttached:
             session.attach(Native(lambda seen: None))
 
     @pytest.mark.parametrize(
-        "options", [{"every": 0}, {"every": 1.5}, {"late": "never"}, {"timeout_s": 0}]
+        "options",
+        [{"every": 0}, {"every": 1.5}, {"late": "never"}, {"timeout_s": 0}, {"timeout_s": "1"}],
     )
     def test_wrong_options_are_refused(self, bench: Bench, options: Any) -> None:
         with pytest.raises(ControllerError):

@@ -80,7 +80,23 @@ def test_prose_is_no_request(text):
 @pytest.mark.parametrize(
     "text",
     [
+        '{"actions": []}',
+        '{"thought": "all is well", "actions": []}',
+        '```json\n{"actions": null, "reason": "flat"}\n```',
+        "[]",
+        '{"tool_calls": []}',
+    ],
+)
+def test_json_that_asks_for_nothing_is_no_request_and_nothing_unreadable(text):
+    # C68: such an answer cost a second call and left a rejected row.
+    assert wishes(text, [], BOX) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
         '{"type": "set_knob", "payload": {"name": "lr", "val',
+        '{"type": "set_knob", "payload": {"name": "lr", "value": 1e999}}',
         '{"actions": [' + json.dumps(ASKED) + ', {"type": "st',
         '```json\n{"type": "set_knob", "payload": {"name": ```',
         "{'type': 'set_knob', 'payload': {'name': 'lr'}}",
@@ -94,7 +110,13 @@ def test_text_that_means_to_be_json_and_is_none_is_said_to_be_unreadable_and_nev
     assert "JSON" in (found[0].wrong or "")
 
 
-@pytest.mark.parametrize("args", ['{"name": "lr", "val', "lr to 0.01 please", "[1, 2]", '"lr"'])
+@pytest.mark.parametrize(
+    "args",
+    [
+        '{"name": "lr", "val', "lr to 0.01 please", "[1, 2]", '"lr"',
+        '{"name": "lr", "value": 1e999}', '{"name": "lr", "value": -1e999}',
+    ],
+)  # fmt: skip
 def test_arguments_that_cannot_be_read_are_told_and_keep_their_action(args):
     (found,) = wishes("", [ToolCall("set_knob", args)], BOX)
     assert found.type == "set_knob"

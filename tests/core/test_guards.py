@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -140,3 +141,38 @@ def test_a_turn_on_call_comes_at_the_steps_that_it_is_called_to_and_at_no_other(
         session.step()
         session.step()
     assert seen == [2, 5, 5]
+
+
+@pytest.mark.parametrize("condition", ["loss > 5", None, len, NonFinite, lambda session: True])
+def test_what_can_not_be_watched_is_refused_at_once(condition: Any) -> None:
+    # It would raise at each control point, and watch nothing.
+    with pytest.raises(It2nbError, match="is no condition"):
+        made().guard(condition, do="stop")
+
+
+def test_one_metric_needs_no_list() -> None:
+    session = made()
+    session.guard(NonFinite("loss"), do="stop")
+    feed(session, [1.0, math.nan, 1.0])
+    assert (session.status, session.step_count) == ("stopped", 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Plateau("loss", steps=0), "steps=0 has to be a whole number, at least 1"),
+        (lambda: Plateau("loss", steps="5"), "steps='5' has to be a whole number"),  # type: ignore[arg-type]
+        (lambda: Plateau("loss", min_delta=-1), "min_delta=-1 has to be a finite number"),
+        (lambda: Plateau("loss", direction="up"), "direction='up' has to be 'min' or 'max'"),
+        (lambda: Spike("loss", factor=math.nan), "factor=nan has to be a finite number above 0"),
+        (lambda: Spike("loss", window=0), "window=0 has to be a whole number, at least 5"),
+        (lambda: Divergence("loss", factor=1), "factor=1 has to be a finite number above 1"),
+        (lambda: Divergence("loss", half_life=0), "half_life=0 has to be"),
+        (lambda: NonFiniteWeights(every=0), "every=0 has to be a whole number, at least 1"),
+        (lambda: made().guard(NonFinite(), do=5), "do=5 is none of note"),
+        (lambda: made().guard(NonFinite(), cooldown=-1), "cooldown=-1 has to be"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(make: Any, said: str) -> None:
+    with pytest.raises(It2nbError, match=re.escape(said)):
+        make()

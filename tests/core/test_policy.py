@@ -314,3 +314,42 @@ def test_a_used_up_budget_is_told_before_anything_is_asked() -> None:
     policy.spend("agent", tokens=100)
     assert "100 of 100 tokens" in (policy.used_up("agent") or "")
     assert policy.used_up("rule") is None
+
+
+def warned_of(session: Session) -> list[str]:
+    with session.run():
+        for _ in range(60):
+            session.step({"loss": 1.0})
+    return session.warnings
+
+
+@pytest.mark.parametrize(
+    ("rule", "name", "meant"),
+    [
+        (lambda policy: policy.forbid("agent", "sotp"), "sotp", "'stop'"),
+        (lambda policy: policy.lock("lrr", against=["rule"]), "lrr", "'lr'"),
+        (lambda policy: policy.limit("lrr", max_change=2), "lrr", "'lr'"),
+        (lambda policy: policy.require_approval("evaluat"), "evaluat", "'evaluate'"),
+    ],
+)
+@pytest.mark.parametrize("early", [True, False])
+def test_a_rule_for_what_nobody_knows_is_told_of_once(
+    rule: Any, name: str, meant: str, early: bool
+) -> None:
+    policy = Policy()
+    if early:
+        rule(policy)
+    session = Session(directory=None, policy=policy)
+    session.register_knob("lr", lambda: 0.1, lambda value: None)
+    if not early:
+        rule(session.policy)
+    (said,) = warned_of(session)
+    assert f"no knob or action is named {name!r}" in said
+    assert f"did you mean {meant}" in said
+
+
+def test_rules_that_hold_for_something_are_not_told_of() -> None:
+    session = Session(directory=None)
+    session.register_knob("lr", lambda: 0.1, lambda value: None)
+    session.policy.forbid("agent", "stop", "learning_rate").lock("lr[0]").require_approval("*")
+    assert warned_of(session) == []

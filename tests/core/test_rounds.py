@@ -532,3 +532,11 @@ class TestMemory:
             session = TrainingSession("val_loss", directory=None, memory=tmp_path / "m.jsonl")
             session.run_rounds(Training(), 1)
         assert len(Memory(tmp_path / "m.jsonl")) == 2
+
+
+@pytest.mark.parametrize("train", [None, 5, "train"])
+def test_what_can_not_train_is_refused_before_anything_begins(train: Any) -> None:
+    session = TrainingSession("loss", directory=None)
+    with pytest.raises(It2nbError, match="give the function that trains once"):
+        session.run_rounds(train, 2)
+    assert session.status == "created"
