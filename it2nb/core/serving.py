@@ -173,6 +173,9 @@ def attempt(
         session.serving = previous
     if fault.kind == "Rejected":
         return Attempt("rejected", fault.error.removeprefix("Rejected: "))
+    if fault.kind == "It2nbError":  # ours: it says itself what to do
+        said = fault.error.removeprefix("It2nbError: ")
+        return Attempt("failed", said, said)
     if fault:
         return Attempt("failed", f"the handler raised {fault.error}", fault.error)
     if isinstance(data, (Owed, Deferred)):

@@ -321,17 +321,18 @@ class Session(Life):
     def _enter(self, step: int | None = None) -> bool:
         """The slow way into a control point: claim it, or say why not."""
         if lifetime.is_inert(self):
+            self._warn_once(
+                f"run {self.run_id} belongs to the process that forked this one: nothing of this "
+                f"loop is recorded or steered; make a TrainingSession inside of what is launched"
+            )
             return False
         if self._status == "stopped" and self._owner is None:
             raise StopTraining
         if self._ended.is_set():
-            if not self._told_late:
-                self._told_late = True
-                warnings.warn(
-                    f"run {self.run_id} is over ({self._status}): nothing of what comes now is "
-                    f"recorded or steered; make a new TrainingSession",
-                    stacklevel=3,
-                )
+            self._warn_once(
+                f"run {self.run_id} is over ({self._status}): nothing of what comes now is "
+                f"recorded or steered; make a new TrainingSession"
+            )
             return False
         if self._owner is not None and self._owner_lives():
             raise WrongThread(
@@ -348,6 +349,12 @@ class Session(Life):
             before, self._taken_up = self._taken_up, None
             before.go_on(step)
         return True
+
+    def _warn_once(self, text: str) -> None:
+        """Tell the loop that its control points do nothing."""
+        if not self._told_late:
+            self._told_late = True
+            warnings.warn(text, stacklevel=4)
 
 
 def _checked(run_id: object) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from it2nb.core import builtin
 from it2nb.core.actions import Owed
-from it2nb.core.errors import Rejected
+from it2nb.core.errors import It2nbError, Rejected
 from it2nb.core.readable import checkpoint_text
 from it2nb.core.wire import Offer
 from it2nb.pytorch import checkpoints
@@ -64,12 +64,15 @@ class Saving:
             "run_id": session.run_id,
             "knobs": read_knobs(session),
         }
-        info = checkpoints.save_live(
-            checkpoints.free_path(self.folder, session.step_count, **place),
-            self.past.live(),
-            meta=meta,
-            extra=self.past.users_own(Reducer(portable=True, clone=False)),
-        )
+        path = checkpoints.free_path(self.folder, session.step_count, **place)
+        own = self.past.users_own(Reducer(portable=True, clone=False))
+        try:
+            info = checkpoints.save_live(path, self.past.live(), meta=meta, extra=own)
+        except OSError as err:
+            raise It2nbError(
+                f"the checkpoint {str(path)!r} could not be written ({err.strerror or err}), and "
+                f"nothing of it was left; earlier ones are whole: make room there and save again"
+            ) from err
         entry = {
             "path": str(info.path),
             "step": info.step,

@@ -468,7 +468,11 @@ def test_a_full_disk_fails_the_request_and_training_goes_on(
         patch.setattr(checkpoints._Hashed, "write", full)
         result = run.ask("save_checkpoint")
     assert result.status == "failed"
-    assert "No space left on device" in str(result.reason)
+    path = tmp_path / run.session.run_id / "checkpoints" / "step-000002.pt"
+    assert str(result.reason) == (
+        f"the checkpoint {str(path)!r} could not be written (No space left on device), and "
+        f"nothing of it was left; earlier ones are whole: make room there and save again"
+    )
     run.steps(1)
     listed = run.ask("list_checkpoints").data
     assert [each["name"] for each in listed["files"]] == ["step-000001.pt"]
