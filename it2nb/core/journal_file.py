@@ -10,7 +10,8 @@ import weakref
 from pathlib import Path
 from types import ModuleType
 
-from it2nb.core.errors import JournalError
+from it2nb.core.errors import JournalDamaged, JournalError
+from it2nb.core.walk import Walk
 
 fcntl: ModuleType | None
 try:
@@ -21,6 +22,9 @@ except ModuleNotFoundError:  # Windows: no advisory locks, and nothing else to t
 _HELD = (errno.EACCES, errno.EAGAIN)
 #: Times that the lock is asked for.
 _TRIES = 5
+#: Times that a file is read whole because somebody else seems to have written, and has not. There
+#: are file systems whose times come later.
+_FALSE_ALARMS = 3
 
 
 def is_being_written(path: Path) -> bool:
@@ -58,6 +62,10 @@ class JournalFile:
         # Made absolute: the program may change its directory.
         self.path = Path(os.path.abspath(path))
         self._torn = False
+        #: When it was written last, by us; None while that is not known.
+        self._written_ns: int | None = None
+        self._is_suspect = False
+        self._false_alarms = 0
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -129,7 +137,29 @@ class JournalFile:
             return "" if ours.st_nlink else "was deleted"
         if not os.path.samestat(ours, there):
             return "was replaced by another"
-        return self._changed(ours, size)
+        return self._changed(ours, size) or self._written_over(ours)
+
+    def _written_over(self, found: os.stat_result) -> str:
+        """Read the file whole where somebody else wrote into its midst, or touched it."""
+        self._look_at_time(found)
+        if not self._is_suspect or self._torn or self._false_alarms >= _FALSE_ALARMS:
+            return ""
+        walk = Walk(self.path)
+        try:
+            for _ in walk:
+                pass
+        except JournalDamaged:
+            return "was written into by somebody else"
+        except JournalError:
+            return ""  # out of reach for now
+        self._is_suspect = False
+        self._false_alarms += 1
+        return ""
+
+    def _look_at_time(self, found: os.stat_result) -> None:
+        if self._written_ns is not None and found.st_mtime_ns != self._written_ns:
+            self._is_suspect = True
+            self._written_ns = found.st_mtime_ns
 
     def _changed(self, found: os.stat_result, size: int) -> str:
         if found.st_nlink == 0:
@@ -168,9 +198,11 @@ class JournalFile:
             raise OSError(errno.EBADF, "the file is closed")
         if self._torn:
             self.cut(size)
-        harm = self._changed(os.fstat(self._fd), size)
+        found = os.fstat(self._fd)
+        harm = self._changed(found, size)
         if harm:
             raise OSError(errno.ESTALE, f"the file {harm}")
+        self._look_at_time(found)
         done = 0
         try:
             while done < len(data):
@@ -178,6 +210,7 @@ class JournalFile:
                 if count <= 0:
                     raise OSError(errno.EIO, "the disk takes nothing")
                 done += count
+            self._written_ns = os.fstat(self._fd).st_mtime_ns
         except OSError:
             # How much of it arrived is not known: a failed write may have written.
             with contextlib.suppress(OSError):
@@ -188,6 +221,7 @@ class JournalFile:
         """Cut the file back to `size` bytes; if that fails, the next write tries again."""
         assert self._fd is not None
         self._torn = True
+        self._written_ns = None
         if os.fstat(self._fd).st_size > size:  # or it would be filled up with zeros
             os.ftruncate(self._fd, size)
         self._torn = False

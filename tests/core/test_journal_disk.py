@@ -255,7 +255,17 @@ def write_into(path: Path) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("harm", [replace, move_away, cut_short, write_into])
+def write_over(path: Path) -> bytes:
+    """Overwrite in its place, with as many bytes: an editor that saves so, ``sed`` without -i."""
+    data = path.read_bytes().replace(b'"n":1', b'"n":9')
+    with path.open("r+b") as file:
+        file.write(data)
+    # Clocks of file systems are coarse: this is another moment.
+    os.utime(path, ns=(0, os.stat(path).st_mtime_ns + 10**7))
+    return data
+
+
+@pytest.mark.parametrize("harm", [replace, move_away, cut_short, write_into, write_over])
 def test_a_file_that_somebody_changes_is_put_aside_and_written_anew(
     journal: Journal, harm: Callable[[Path], bytes]
 ) -> None:
@@ -279,6 +289,26 @@ def test_a_file_that_somebody_changes_is_put_aside_and_written_anew(
     ]
     journal.close()
     assert open_journal(FILE).verify().is_sealed
+
+
+def test_a_file_that_is_written_over_between_two_rows_is_put_aside(journal: Journal) -> None:
+    journal.append("note", {"n": 1})
+    write_over(FILE)
+    journal.append("note", {"n": 2})  # a row of ours hides the strange time
+    journal.seal()
+    assert FILE.with_name("journal.jsonl.replaced").exists()
+    assert open_journal(FILE).since() == journal.since()
+
+
+def test_a_file_that_was_only_touched_is_written_on(journal: Journal) -> None:
+    for n in range(6):
+        journal.append("note", {"n": n})
+        os.utime(FILE)
+        os.utime(FILE, ns=(0, n))
+        journal.seal()
+    assert not list(FILE.parent.glob("*.replaced*"))
+    assert not journal.degraded
+    journal.verify()
 
 
 @pytest.mark.parametrize("harm", [replace, cut_short, write_into])
