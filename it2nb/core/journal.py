@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +72,8 @@ class Journal(Ledger):
         self._closed = False
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
+        #: Called four times a second, on the journal's own thread, outside of its lock.
+        self.on_tick: Callable[[], object] | None = None
         lifeline.hold(self)
 
     # --------------------------------------------------------------------------------- writing
@@ -264,6 +266,8 @@ class Journal(Ledger):
     def tick(self) -> None:
         """What the sealing thread does four times a second."""
         self.seal()
+        if self.on_tick is not None:
+            self.on_tick()
 
     def let_go(self) -> None:
         """Become inert in a forked child: touch no lock, leave the file to the parent."""

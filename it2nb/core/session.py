@@ -25,6 +25,7 @@ from it2nb.core.knob_registry import KnobRegistry
 from it2nb.core.life import Life
 from it2nb.core.metrics import MetricStore
 from it2nb.core.overview import Pace
+from it2nb.core.patience import Patience
 from it2nb.core.policy import Policy
 from it2nb.core.queue import ActionHandle
 from it2nb.core.rounds import Memory
@@ -176,6 +177,7 @@ class Session(Life):
         # One origin for the rows' t and for the metrics'.
         self._t0 = self.journal.t0
         self.turns = Turns()
+        self.journal.on_tick = Patience(self).look
         self.expected = Expected(self)
         self.door = Door(self, queue_size)
         self.queue = self.door.queue

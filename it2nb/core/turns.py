@@ -47,6 +47,8 @@ class Turns:
         self.due = NEVER
         #: Whether one of them has its turn just now.
         self.is_running = False
+        #: The one that has its turn just now.
+        self.under_way: Turn | None = None
         self._alone: Callable[[Session], Any] | None = None
         self._turns: list[Turn] = []
         self._before: list[Callable[[ActionHandle], Any]] = []
@@ -147,10 +149,12 @@ class Turns:
                     turn.due = turn.next_after(step)
                 if step >= turn.due:
                     turn.due = turn.next_after(step)
+                    self.under_way = turn
                     with guard(turn.name, session.report):
                         turn.function(session)
         finally:
             self.is_running = False
+            self.under_way = None
         if turns is self._turns:
             self.due = _earliest(turns)
 

@@ -13,6 +13,7 @@ import it2nb
 from it2nb.controllers import attached as attached_module
 from it2nb.controllers import thinking
 from it2nb.controllers.worker import within
+from it2nb.core import patience
 from it2nb.core.faults import is_pressed
 from it2nb.core.wire import Action
 
@@ -268,6 +269,32 @@ def test_a_blocking_one_that_hangs_is_told_of_and_a_persons_pause_frees_the_run(
     assert not attached.enabled
     bench.loop.advance(2)
     made.over.set()
+    bench.close()
+
+
+def test_a_rule_that_hangs_on_the_training_thread_is_told_of(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(patience, "PATIENCE_S", 0.3)
+    bench = Bench()
+    began, over = threading.Event(), threading.Event()
+
+    @it2nb.rule
+    def slow(seen: Any) -> None:
+        if seen.step == 2:
+            began.set()
+            over.wait(LIMIT_S)
+
+    bench.session.attach(slow)
+    bench.loop.advance(2, wait=False)
+    assert began.wait(LIMIT_S)
+    until(lambda: bench.events("note"))
+    (note,) = bench.events("note")
+    assert note["text"].startswith("controller slow is not back after ")
+    assert "at step 2: it runs on the training thread" in note["text"]
+    assert bench.session.warnings == [note["text"]]
+    over.set()
+    bench.loop.came_back()
     bench.close()
 
 
