@@ -94,6 +94,30 @@ def test_the_same_cell_is_replayed_to_the_bit_with_its_seed(kernel: Kernel) -> N
     assert "bit-equal" in kernel.run("%it2 status").shown
 
 
+MAKES = """
+model = nn.Linear(4, 1)
+opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+for step in range(20):
+    loss = model(torch.randn(8, 4)).square().mean()
+    loss.backward(); opt.step(); opt.zero_grad()
+"""
+
+
+@pytest.mark.parametrize("before", ["del model, opt", "fresh()"])
+def test_what_the_cell_makes_anew_is_compared_and_not_what_it_found(
+    kernel: Kernel, before: str
+) -> None:
+    kernel.run(before)
+    kernel.run(f"%%it2 --no-panel --watch loss --seed 3\n{MAKES}")
+    kernel.run("it2nb.current().wait(60); own = str(it2nb.current().path)")
+    kernel.run(f"%%it2 --no-panel --watch loss --replay $own\n{MAKES}")
+    kernel.run("it2nb.current().wait(60)")
+    verdict = kernel.value("str(it2nb.current().replaying.verify())")
+    assert "bit-equal: 20 metric values, final state equal" in verdict, verdict
+    assert "the weights were different" not in verdict
+    kernel.run("fresh()")
+
+
 def test_a_changed_cell_is_refused_with_the_difference_unless_told_to_go_on(
     kernel: Kernel,
 ) -> None:

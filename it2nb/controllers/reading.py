@@ -249,7 +249,7 @@ def _is_nothing(value: Any) -> bool:
     if isinstance(value, Mapping):
         lists = [value[key] for key in ("actions", "tool_calls") if key in value]
         return bool(lists) and not any(lists)
-    return value == []
+    return isinstance(value, list) and not value
 
 
 def _broken(text: str) -> str | None:

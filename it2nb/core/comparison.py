@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -103,7 +104,7 @@ class Verdict:
             elif self.state == "different":
                 lines.append("  the metrics are equal, the final state is not")
         lines += [f"  {n}: {said}" for n, said in self.metrics.items() if said != "equal"]
-        if self.start == "different":
+        if self.start == "different" and not self.is_equal:
             lines.append("  the weights were different before the first step")
         if self.parts:
             lines.append(f"  different at the end: {', '.join(self.parts)}")
@@ -145,6 +146,11 @@ def compare(
     state, parts = _states(recording.states, replayed.states, "end")
     start, _ = _states(recording.states, replayed.states, "start")
     notes = list(live.notes)
+    same = state == "different" and metrics.is_equal and metrics.values > 0
+    if same and _trained_the_same(recording.states, replayed.states):
+        # A notebook may hold objects of before, which the cell makes anew and never trains.
+        notes.append(f"left out, for it was not trained: {', '.join(parts)}")
+        state, parts = "equal", []
     if recording.unasked:
         event = recording.unasked[0]
         notes.append(
@@ -275,6 +281,28 @@ def _states(
     return "different", sorted(
         name for name in one.keys() | other.keys() if one.get(name) != other.get(name)
     )
+
+
+def _trained_the_same(recorded: Sequence[Event], replayed: Sequence[Event]) -> bool:
+    """Whether all that the recorded run came to was come to here, under whatever names.
+
+    A model that was there at the start and is as it was does not count. Of optimizers and
+    schedulers the new ones take the places of those of before.
+    """
+    was, now = _come_to(recorded), _come_to(replayed)
+    return bool(was["model"]) and all(was[kind] <= now[kind] for kind in was)
+
+
+def _come_to(states: Sequence[Event]) -> dict[str, Counter[str]]:
+    """Count the final hashes by kind."""
+    found = {each.payload.get("when"): each.payload.get("parts") or {} for each in states}
+    kinds: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, value in found.get("end", {}).items():
+        kinds[name.partition(" ")[0]][value] += 1
+    kinds["model"] -= Counter(
+        value for name, value in found.get("start", {}).items() if name.startswith("model ")
+    )
+    return kinds
 
 
 def _random(recording: Recording, replayed: Recording, live: Replaying) -> Place | None:

@@ -356,7 +356,7 @@ def _whole(name: str, value: object, low: int) -> None:
         raise It2nbError(f"{name}={value!r} has to be a whole number, at least {low}")
 
 
-def _above(name: str, value: object, low: float, *, or_equal: bool = False) -> None:
+def _above(name: str, value: Any, low: float, *, or_equal: bool = False) -> None:
     fits = is_number(value) and (value > low or (or_equal and value == low))
     if not fits:
         more = "at least" if or_equal else "above"

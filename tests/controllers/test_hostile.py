@@ -288,7 +288,7 @@ def test_a_rule_that_hangs_on_the_training_thread_is_told_of(
     bench.session.attach(slow)
     bench.loop.advance(2, wait=False)
     assert began.wait(LIMIT_S)
-    until(lambda: bench.events("note"))
+    until(lambda: bool(bench.events("note")))
     (note,) = bench.events("note")
     assert note["text"].startswith("controller slow is not back after ")
     assert "at step 2: it runs on the training thread" in note["text"]
