@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 import it2nb
+from it2nb.core.lifetime import KEPT_RUNS
+from it2nb.core.session import Session
+from tests.core.driving import until
 
 
 def small() -> tuple[nn.Module, torch.optim.Optimizer]:
@@ -213,3 +220,31 @@ def test_an_opened_run_is_reported_and_exported(tmp_path: Path) -> None:
     again = it2nb.open(record.export(tmp_path / "run.zip"))
     again.verify()
     assert again.next_seq == record.next_seq
+
+
+@pytest.mark.parametrize("how", ["ended", "dropped"])
+def test_a_run_that_nobody_has_any_more_is_let_go_with_its_threads(how: str) -> None:
+    before = set(threading.enumerate())
+
+    def used() -> weakref.ref[it2nb.TrainingSession]:
+        model, opt = small()
+        session = it2nb.TrainingSession(directory=None)
+        if how == "ended":
+            session.register_optimizer_lr(opt)
+            with session.run():
+                for _ in range(3):
+                    session.step({"loss": train_step(model, opt)})
+        else:
+            for _ in range(3):
+                session.step({"loss": train_step(model, opt)})
+        return weakref.ref(session)
+
+    gone = used()
+    for _ in range(KEPT_RUNS):  # the newest ones can be asked for
+        Session(directory=None)
+
+    def is_gone() -> bool:
+        gc.collect()  # a thread may hold it for the moment of a row
+        return gone() is None and set(threading.enumerate()) <= before
+
+    until(is_gone)

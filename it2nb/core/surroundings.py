@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from it2nb.core.environment import environment
@@ -29,15 +30,18 @@ class Surroundings:
     """
 
     def __init__(self, session: Session, every_s: float = 30.0) -> None:
-        self._session = session
-        self._every_s = every_s
-        self._over = threading.Event()
+        self._over = over = threading.Event()
         self._described = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="it2nb-surroundings", daemon=True)
+        # The thread must not keep a run that nobody has any more, nor its model.
+        ref = weakref.ref(session, lambda _: over.set())
+        self._thread = threading.Thread(
+            target=_watch, args=(ref, over, self._described, every_s),
+            name="it2nb-surroundings", daemon=True,
+        )  # fmt: skip
+        session.on_end(self.stop)
 
     def start(self) -> None:
-        """Begin; ends with the session."""
-        self._session.on_end(self.stop)
+        """Begin; ends with the session, or when nobody has it any more."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -45,17 +49,26 @@ class Surroundings:
         self._over.set()
         self._described.wait(WAIT_S)
 
-    def _watch(self) -> None:
-        session = self._session
+
+def _watch(
+    ref: weakref.ref[Session], over: threading.Event, described: threading.Event, every_s: float
+) -> None:
+    session = ref()
+    if session is not None:
         with guard("environment of the run", session.report):
             session.emit("environment", describe(session))
-        self._described.set()
-        meter = ResourceMeter()
-        while not self._over.wait(self._every_s):
-            with guard("resources of the run", session.report):
-                sample: dict[str, Any] = meter.sample()
-                sample["steps_per_s"] = session.steps_per_s
-                session.emit("resources", sample)
+    described.set()
+    meter = ResourceMeter()
+    del session
+    while not over.wait(every_s):
+        session = ref()
+        if session is None:
+            return
+        with guard("resources of the run", session.report):
+            sample: dict[str, Any] = meter.sample()
+            sample["steps_per_s"] = session.steps_per_s
+            session.emit("resources", sample)
+        del session
 
 
 def describe(session: Session) -> dict[str, Any]:

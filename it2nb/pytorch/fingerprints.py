@@ -60,13 +60,20 @@ class Fingerprints:
     """
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        # Weakly: it is kept by its session, in a registry that must not keep the session.
+        self._its_session = weakref.ref(session)
         self._place: tuple[int, ...] = ()
         self._last = ""
         self._before_type = ""
         self._is_over = False
         self._recorded = _recorded(session)
         self._is_told = False
+
+    @property
+    def _session(self) -> Session:
+        session = self._its_session()
+        assert session is not None, "it is the session that calls"
+        return session
 
     def begin(self) -> None:
         """The loop is about to begin: the streams, and the state where something is bound."""
