@@ -28,7 +28,7 @@ def test_the_notebook_steers_a_script_and_keeps_no_secret(
     client = NotebookClient(
         book, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     )
-    client.execute(env={**os.environ, "IT2NB_SCALE": "1"})
+    client.execute(env={**os.environ, "IT2NB_SCALE": "ci"})
     shown = {cell.id: cell.get("outputs", []) for cell in book.cells}
     assert "applied, asked 0.01, was 0.05, is 0.01" in str(shown["set"])
     assert "rejected" in str(shown["wrong"])

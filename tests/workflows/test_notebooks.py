@@ -66,8 +66,8 @@ def test_a_notebook_runs_headless_and_answers_from_its_journal(
 def test_a_notebook_steers_its_own_run_where_nobody_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # At its tenth the quickstart is long enough for every cell to find it running.
-    monkeypatch.setenv("IT2NB_SCALE", "0.1")
+    # At this size the quickstart is long enough for every cell to find it running.
+    monkeypatch.setenv("IT2NB_SCALE", "ci")
     shown = executed("01_quickstart", tmp_path)
     (journal,) = [it2nb.open(path) for path in tmp_path.glob("it2runs/*/journal.jsonl")]
     done = journal.requests().query("status == 'applied'")
@@ -83,7 +83,7 @@ def test_a_notebook_steers_its_own_run_where_nobody_can(
 def test_the_notebook_of_agents_runs_headless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("IT2NB_SCALE", "0.1")
+    monkeypatch.setenv("IT2NB_SCALE", "ci")
     for name in ("MODEL", "BASE_URL", "API_KEY"):
         monkeypatch.delenv(f"IT2NB_LLM_{name}", raising=False)
     executed("07_agents", tmp_path)
