@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -56,6 +57,8 @@ class Line:
         self._store = store
         self._store.set_timeout(timedelta(seconds=lost_after_s / 2))
         self._next = 0
+        #: Messages that were read and are still in the store.
+        self._read: deque[int] = deque()
         self._seen: dict[int, tuple[bytes, float]] = {}
         self._over = threading.Event()
         self._beating = beating
@@ -122,11 +125,7 @@ class Line:
         key = f"told/{number}"
         message = orjson.loads(self._wait(key, 0))
         self._next += 1
-        # The last one to read it takes it away.
-        if self.size == 2 or self._do("add", f"read/{number}", 1) == self.size - 1:
-            self._do("delete_key", key)
-            if self.size > 2:
-                self._do("delete_key", f"read/{number}")
+        self._read.append(number)
         return number, message
 
     def answer(self, number: int, message: Mapping[str, Any]) -> None:
@@ -169,6 +168,17 @@ class Line:
             while not self._over.wait(BEAT_EVERY_S):
                 count += 1
                 self._beating.set(f"beat/{self.rank}", str(count).encode())
+                self.take_away()
+
+    def take_away(self) -> None:
+        """Delete what was read. The beating thread: the training would wait for the answers."""
+        while self._read:
+            number = self._read.popleft()
+            # The last one to read it takes it away.
+            if self.size == 2 or self._beating.add(f"read/{number}", 1) == self.size - 1:
+                self._beating.delete_key(f"told/{number}")
+                if self.size > 2:
+                    self._beating.delete_key(f"read/{number}")
 
 
 def connect(lost_after_s: float) -> Line:
