@@ -43,7 +43,7 @@ def measure(quick: bool) -> list[Measured]:
 
 
 def worker(folder: Path, every: int | None, pairs: int) -> None:
-    """Train on this rank; rank 0 writes what the rank measured that is slowed down more."""
+    """Train on this rank; rank 0 writes what the rank measured where it2nb does more."""
     import torch
     import torch.distributed as dist
 
@@ -82,16 +82,17 @@ def worker(folder: Path, every: int | None, pairs: int) -> None:
                 if on:
                     session.step({"loss": loss})
         switch.end()
-    k = f"check every {every} steps" if every else "check as rank 0 chooses"
+    chosen: list[Any] = [getattr(session.gate, "_distance", None)]
+    dist.broadcast_object_list(chosen)
+    k = f"check every {every} steps" if every else f"check as rank 0 chooses (every {chosen[0]})"
     what = f"{small_gpt.WHAT} on 2 ranks, {k}"
-    aside = "processor time on the slower rank, without snapshots and without waits for the other"
+    aside = "processor time on the busier rank, without snapshots and without waits for the other"
     rows = told(what, switch, snapshots, 1.0, WARM_UP, STRETCH, aside)
-    mine = [asdict(each) for each in rows]
     shared: list[Any] = [None, None]
-    dist.all_gather_object(shared, mine)
+    dist.all_gather_object(shared, [asdict(each) for each in rows])
     if dist.get_rank() == 0:
-        dearer = max(shared, key=lambda rows: rows[0]["value"])
-        Path(folder, "told").write_text(json.dumps(dearer))
+        busier = max(shared, key=lambda rows: rows[1]["value"])
+        Path(folder, "told").write_text(json.dumps(busier))
     dist.barrier()
     dist.destroy_process_group()
 
