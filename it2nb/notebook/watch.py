@@ -2,9 +2,9 @@
 
 ``loss`` may live in a function that the cell calls, so it is looked up in the user's frames, from
 the one that reached the control point outwards. A value is recorded when the name was rebound
-or the tensor changed in place. One that is set after its step (``loss = train_step(batch)``) is
-seen at the next control point, and recorded for the step that it is of. Nothing here keeps a
-tensor with its graph alive.
+or the tensor changed in place, and a number also when a loop sets it to the same in each turn.
+One that is set after its step (``loss = train_step(batch)``) is seen at the next control point,
+and recorded for the step that it is of. Nothing here keeps a tensor with its graph alive.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import Any
 from it2nb.core.faults import guard
 from it2nb.core.session import Session
 from it2nb.notebook.callers import has_local, is_function, locals_of, user_frames
-from it2nb.notebook.later import Later
 from it2nb.notebook.options import Watch
+from it2nb.notebook.turns import Settings
 
 _MISSING = object()
 #: A name that was never found is told of after this many steps.
@@ -47,6 +47,8 @@ class _Watched:
     is_owed: bool = False
     #: The newest step has one.
     was_taken: bool = False
+    #: The place that was reached last in a loop that sets it in each turn.
+    turn: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ class Watcher:
         self._expected = expected
         self._on_their_way: deque[_OnTheirWay] = deque()
         self._points = 0
-        self._sets_later = Later()
+        self._settings = Settings()
         #: Branch and round of the newest step, and its number unless the loop gives its own.
         self._place = (0, 0, 0)
 
@@ -138,10 +140,15 @@ class Watcher:
             each.was_taken = False
             with guard(f"--watch {each.watch.name}", self._session.report):
                 value = self._look_up(each, frames)
-                each.is_owed = self._sets_later(frames, each.roots)
+                each.is_owed = self._settings.is_later(frames, each.roots)
+                before_turn, each.turn = each.turn, self._settings.turn(frames, each.roots)
                 if value is _MISSING:
                     self._tell_missing(each, frames)
-                elif self._is_new(each, value) and (was_owed or not each.is_owed):
+                    continue
+                is_set_anew = each.turn is not None and each.turn == before_turn
+                if self._is_new(each, value, is_set_anew=is_set_anew) and (
+                    was_owed or not each.is_owed
+                ):
                     each.was_taken = not was_owed
                     self._take(each, value, before if was_owed else values, before=was_owed)
         # Frames refer to the user's locals; the list must not outlive the call.
@@ -248,7 +255,7 @@ class Watcher:
 
     # --- reading ----------------------------------------------------------------------------
 
-    def _is_new(self, each: _Watched, value: Any) -> bool:
+    def _is_new(self, each: _Watched, value: Any, *, is_set_anew: bool = False) -> bool:
         each.found = True
         if isinstance(value, Mapping):
             # Compared by its numbers: what else it holds may be tensors, and is not kept.
@@ -258,6 +265,8 @@ class Watcher:
         version = _version(value)
         seen = each.seen() if isinstance(each.seen, weakref.ref) else each.seen
         if seen is value and version == each.version:
+            if is_set_anew and isinstance(value, numbers.Real):
+                return True  # small integers and constants are the same object each time
             # A NumPy array changes in place without telling: always look.
             return type(value).__module__ == "numpy" and not isinstance(value, numbers.Number)
         each.version = version

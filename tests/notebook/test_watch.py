@@ -362,3 +362,36 @@ def test_a_late_number_on_an_accelerator_goes_to_its_own_step() -> None:
     watched.watcher.finish()
     frame = watched.session.metrics.frame()
     assert list(zip(frame["step"], frame["loss"], strict=True)) == [(1, 0.5), (2, 1.5), (3, 2.5)]
+
+
+CONSTANT = {
+    "number": "for i in range(4):\n    reward = 1.0\n    point()",
+    "whole": "for i in range(4):\n    reward = int(i >= 0)\n    point()",
+    "truth": "for i in range(4):\n    reward = i >= 0\n    point()",
+    "chosen": "for i in range(4):\n    reward = 1.0 if i >= 0 else 0.0\n    point()",
+    "local": "def train():\n    for i in range(4):\n        reward = 1\n        point()\ntrain()",
+    "while": "i = 0\nwhile i < 4:\n    reward = 1\n    i += 1\n    point()",
+    "skipped": "for i in range(8):\n    if i % 2: continue\n    reward = 1\n    point()",
+}
+
+
+@pytest.mark.parametrize("source", CONSTANT.values(), ids=CONSTANT)
+def test_C13_a_number_that_is_set_to_the_same_in_each_turn_is_recorded_each_time(
+    source: str,
+) -> None:
+    watched = Watched("reward")
+    assert watched.run(source) == [{"reward": 1.0}] * 4
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "acc = 1\nfor i in range(3): point()",
+        "for i in range(3):\n    if i == 0: acc = 1\n    point()",
+        "for epoch in range(1):\n    acc = 1\n    for i in range(3): point()",
+        "for i in range(3):\n    acc = 1\n    point(); point(); point(); break",
+    ],
+)
+def test_a_number_that_was_left_alone_is_recorded_once(source: str) -> None:
+    watched = Watched("acc")
+    assert watched.run(source) == [{"acc": 1.0}, {}, {}]
