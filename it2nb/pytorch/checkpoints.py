@@ -85,7 +85,7 @@ def file_name(
     """
     if tag is not None and not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}", tag):
         raise Rejected(
-            f"tag {tag!r:.80} can't be part of a file name; use up to 64 letters, digits, dots, "
+            f"tag {tag!r:.80} can't be part of a file name; use up to 64 of a-z, A-Z, 0-9, dots, "
             f"underscores and dashes"
         )
     parts = [f"round-{round}"] if round else []

@@ -66,6 +66,8 @@ class Attachment:
         self._met: dict[int, weakref.ref[Any]] = {}
         self._stepper: Callable[[], Any] = lambda: None
         self._others = 0
+        #: Branch and number of the step that was counted last.
+        self._counted: tuple[int, int] | None = None
         self._has_begun = False
         self._honoured = session.honours_control
         session.honours_control = False
@@ -155,7 +157,19 @@ class Attachment:
         if self.metrics_fn is not None:
             with guard("metrics of a step", self.session.report):
                 values = self.metrics_fn()
-        self._obey(self.session.step(values))
+        session = self.session
+        if (
+            self._counted is not None
+            and (session.branch_id, session.step_count - 1) == self._counted
+        ):
+            session.warn(
+                "each update is counted twice: at the optimizer's step (autopatch, %%it2) and by "
+                "session.step(...) in the loop; leave one of them out, the numbers for autopatch "
+                "come from its metrics_fn"
+            )
+        control = session.step(values)
+        self._counted = session.branch_id, session.step_count
+        self._obey(control)
 
     def _obey(self, control: StepControl) -> None:
         if control.stop:

@@ -57,6 +57,21 @@ def test_C39_an_inner_step_that_raises_does_not_hide_the_next_one() -> None:
     assert session.step_count == 3
 
 
+def test_C39_a_loop_that_counts_beside_autopatch_is_told_once() -> None:
+    optimizer = torch.optim.SGD(parameters(), lr=0.1)
+    session = Session(directory=None)
+    with session.run():
+        autopatch(session, optimizer)
+        for _ in range(4):
+            train(optimizer, 1, session=session)
+        assert session.warnings == []
+        for _ in range(4):
+            train(optimizer, 1, session=session)
+            session.step({"loss": 1.0})
+    (said,) = session.warnings
+    assert "each update is counted twice" in said and "session.step(...)" in said
+
+
 class Bare(torch.optim.Optimizer):
     """Left ``super().__init__`` out, as some published ones do."""
 
