@@ -227,6 +227,8 @@ class RequestQueue:
             and not each._seen
             and each._result is not None
             and each._result.status in ("rejected", "failed")
+            # A stop that comes too late has what it wanted.
+            and not (each._result.type == "stop" and str(each._result.reason).startswith("the run"))
         ]
 
     def remember(self, handle: ActionHandle) -> None:

@@ -114,6 +114,8 @@ class SteeredRun:
         self._base = 0
         self._honoured = session.honours_control
         self._tell_non_finite: Callable[[int], None] | None = None
+        #: Metrics beside the loss that were told of.
+        self._told_non_finite: set[str] = set()
 
     # --- the beginning -----------------------------------------------------------------------
 
@@ -210,9 +212,17 @@ class SteeredRun:
 
     def record(self, metrics: Mapping[str, Any]) -> None:
         """Record what was measured beside the updates."""
-        if metrics and not self.session.is_ended:
-            with guard("metrics", self.session.report):
-                self.session.record(metrics)
+        session = self.session
+        if not metrics or session.is_ended:
+            return
+        with guard("metrics", session.report):
+            session.record(metrics)
+            for name, value in metrics.items() if self._tell_non_finite else ():
+                number = _number(value)
+                odd = isinstance(number, float) and not math.isfinite(number)
+                if odd and name not in self._told_non_finite:
+                    self._told_non_finite.add(name)
+                    session.warn(f"non-finite {name} at step {session.step_count}: {number!r}")
 
     @property
     def stop_requested(self) -> bool:

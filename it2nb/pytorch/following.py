@@ -109,6 +109,7 @@ class FollowerGate(Gate):
         action = Action.model_validate(message["action"])
         handle = ActionHandle(action, message["source"], message["actor"], session.t, session.queue)
         handle.served = session.place()
+        handle._seen = True  # whoever asked sits at rank 0, and is told there
         session.queue.remember(handle)
         session.door._write(handle)
         if "checkpoints" in message:

@@ -101,3 +101,16 @@ def test_a_warning_that_is_an_error_ends_no_run() -> None:
         warnings.simplefilter("error")
         session.end()
     assert session.status == "finished"
+
+
+def test_a_stop_that_comes_too_late_has_what_it_wanted() -> None:
+    # C57
+    session = made()
+    session.step()
+    session.do("stop")
+    session.step()
+    session.submit({"type": "stop"})
+    assert session.queue.unread() == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session.end()

@@ -259,6 +259,20 @@ def test_a_session_that_is_ended_elsewhere_stops_the_trainer() -> None:
     assert trainer.train().global_step == 3
 
 
+def test_an_evaluation_of_nan_is_told_once_although_the_loss_is_fine() -> None:
+    # C44: the log shows it among other numbers, and early stopping never sees an improvement.
+    class Breaks(Trainer):
+        def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+            found = super().evaluate(*args, **kwargs)
+            self.log({"eval_score": math.nan})
+            return found
+
+    session = new_session(goal="eval_score")
+    args = arguments(eval_strategy="steps", eval_steps=2)
+    trainer_of(session, kind=Breaks, args=args, eval_dataset=Parity(4)).train()
+    assert session.warnings == ["non-finite eval_score at step 2: nan"]
+
+
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_the_session_ends_as_failed_when_the_training_raises(error: type[BaseException]) -> None:
     session = new_session()

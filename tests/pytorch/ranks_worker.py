@@ -152,6 +152,7 @@ def together(out: Path) -> dict[str, Any]:
     return {
         "rank": rank, "rows": rows, "refused": refused, "path": str(session.path),
         "run_id": session.run_id, "title": session.title,
+        "unread": [str(each) for each in session.queue.unread()],
         "results": {
             name: each.result(0).model_dump() for name, each in asked.items() if each.done()
         },

@@ -55,6 +55,10 @@ def test_a_setter_that_fails_on_one_rank_is_failed_and_put_back_on_all(results):
     assert results["fragile"]["after"] == 1.0
 
 
+def test_what_failed_is_for_rank_0_to_look_at(seen):
+    assert seen["together-1"]["unread"] == []
+
+
 def test_a_value_that_comes_out_otherwise_on_one_rank_is_failed_and_put_back(results):
     assert results["parts"]["status"] == "failed"
     assert "they would part; put back on rank 0, 1" in results["parts"]["reason"]
