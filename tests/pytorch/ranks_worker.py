@@ -152,7 +152,6 @@ def together(out: Path) -> dict[str, Any]:
     return {
         "rank": rank, "rows": rows, "refused": refused, "path": str(session.path),
         "run_id": session.run_id, "title": session.title,
-        "unread": [str(each) for each in session.queue.unread()],
         "results": {
             name: each.result(0).model_dump() for name, each in asked.items() if each.done()
         },
@@ -204,6 +203,18 @@ def apart(out: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def unlooked() -> list[str]:
+    """Rank 0 asks in vain, in a loop that looks at nothing; whom the ranks would warn of it."""
+    session = it2nb.TrainingSession(directory=None, distributed={"check_every": 2})
+    session.register_knob("x", lambda: 1.0, lambda value: None)
+    with session.run():
+        for turn in range(10):
+            if dist.get_rank() == 0 and turn == 2:
+                session.set("x", float("nan"))
+            session.step()
+        return [each.type for each in session.queue.unread()]
+
+
 def main() -> None:
     out = Path(sys.argv[1])
     os.chdir(out)
@@ -211,6 +222,7 @@ def main() -> None:
     dist.distributed_c10d._set_pg_timeout(timedelta(seconds=PG_TIMEOUT_S))
     rank = dist.get_rank()
     (out / f"together-{rank}.json").write_text(json.dumps(together(out)))
+    (out / f"unlooked-{rank}.json").write_text(json.dumps(unlooked()))
     (out / f"apart-{rank}.json").write_text(json.dumps(apart(out)))
     os._exit(0)  # the other one is gone: nobody is there to take the process group down with
 

@@ -55,8 +55,8 @@ def test_a_setter_that_fails_on_one_rank_is_failed_and_put_back_on_all(results):
     assert results["fragile"]["after"] == 1.0
 
 
-def test_what_failed_is_for_rank_0_to_look_at(seen):
-    assert seen["together-1"]["unread"] == []
+def test_what_came_to_nothing_is_for_rank_0_to_look_at(seen):
+    assert (seen["unlooked-0"], seen["unlooked-1"]) == (["set_knob"], [])
 
 
 def test_a_value_that_comes_out_otherwise_on_one_rank_is_failed_and_put_back(results):
