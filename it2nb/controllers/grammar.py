@@ -116,7 +116,11 @@ class _Reader:
             self._next()
         found = [self._condition()]
         while self._word("and"):
-            found.append(self._condition())
+            begun = self._now
+            each = self._condition()
+            if isinstance(each, At) and any(isinstance(other, At) for other in found):
+                self._fail_at(begun, "no step is two steps at once: write two rules")
+            found.append(each)
         return found[0] if len(found) == 1 else All(tuple(found))
 
     def _is_metric(self) -> bool:

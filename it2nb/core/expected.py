@@ -126,7 +126,7 @@ class Expected:
                 continue
             self._told.add(each)
             self._wanted.pop(each, None)
-            hint = near(each.name, known)
+            hint = _hint(session, each.kind, each.name, known)
             if each.kind == "knob":
                 session.warn(f"no knob is named {each.name!r}: {each.who} would set it{hint}")
                 continue
@@ -150,4 +150,10 @@ def missed(session: Session, kind: Kind, name: str) -> str:
     known: Collection[str] = session.metrics.names() if kind == "metric" else session.knobs
     if not known or name in known:
         return ""
-    return f"no {kind} {name!r} so far" + near(name, known).replace("; ", ", ", 1)
+    return f"no {kind} {name!r} so far" + _hint(session, kind, name, known).replace("; ", ", ", 1)
+
+
+def _hint(session: Session, kind: Kind, name: str, known: Collection[str]) -> str:
+    if kind == "metric" and name in session.knobs:
+        return f"; it is a knob, and watched where it is recorded: session.step({{{name!r}: ...}})"
+    return near(name, known)

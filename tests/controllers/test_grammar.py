@@ -99,6 +99,7 @@ def test_texts_are_read(text: str, wanted: Rule) -> None:
         ("at 5: lr x 1e-400", 11, "so small that it reads as 0"),
         ("at 5: lr x 1" + "0" * 400, 11, "the number is too large"),
         ("at 5: stop" + " " * 2000, 0, "at most 2000"),
+        ("at 10 and at 20: stop", 10, "no step is two steps at once: write two rules"),
         ("loss > 5 or acc < 1: stop", 9, 'there is no "or" in a rule: write two rules'),
         ("if loss > 5 or nan then stop", 12, 'there is no "or" in a rule: write two rules'),
         ("loss > 5: pause or stop", 16, 'there is no "or" in a rule: write two rules'),

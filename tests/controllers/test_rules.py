@@ -367,3 +367,17 @@ def test_a_rule_for_an_unknown_knob_is_refused_by_a_run_that_trains() -> None:
     assert len(session.controllers) == 1
     session.attach("at 900: learning_rate x 0.5")
     session.end()
+
+
+def test_a_knob_in_the_place_of_a_metric_is_told_as_such() -> None:
+    session = it2nb.TrainingSession(directory=None)
+    session.register_knob("lr", lambda: 0.1, lambda value: None)
+    session.attach("loss < 5 and lr > 0.01: stop")
+    with session.run():
+        for _ in range(60):
+            session.step({"loss": 1.0})
+    (said,) = session.warnings
+    assert "no metric 'lr' was recorded" in said
+    assert said.endswith(
+        "it is a knob, and watched where it is recorded: session.step({'lr': ...})"
+    )
