@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import random
 import shutil
@@ -435,3 +436,53 @@ def test_a_damaged_recording_is_not_replayed() -> None:
     shutil.rmtree(recorded.path.parent)
     with pytest.raises(it2nb.It2nbError, match="can't be read"):
         it2nb.replay(recorded.path)
+
+
+def plainly(session: TrainingSession, *, wrapped: bool, seeds: bool) -> TrainingSession:
+    """Train a loop that is wrapped in ``with session.run():`` or not, and seeds itself or not."""
+    with session.run() if wrapped else contextlib.ExitStack():
+        if seeds:
+            torch.manual_seed(1)
+        net = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.AdamW(net.parameters(), lr=0.05)
+        session.bind(net, optimizers=[optimizer])
+        for _ in range(10):
+            loss = net(torch.randn(8, 4)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            session.step({"loss": loss})
+    session.end()
+    return session
+
+
+MIXED = [(True, False), (False, True), (False, False)]
+
+
+@pytest.mark.parametrize("recorded, replayed", MIXED)
+def test_a_loop_that_seeds_itself_is_replayed_without_a_run_around_it(
+    recorded: bool, replayed: bool
+) -> None:
+    run = plainly(TrainingSession(), wrapped=recorded, seeds=True)
+    assert run.path is not None
+    torch.rand(3)
+    replay = it2nb.replay(run.path)
+    plainly(TrainingSession(replay=replay), wrapped=replayed, seeds=True)
+    verdict = replay.verify()
+    assert verdict, str(verdict)
+    assert "session.run()" not in str(verdict)
+
+
+@pytest.mark.parametrize("recorded, replayed", MIXED)
+def test_a_loop_without_a_run_around_it_is_named_as_the_cause(
+    recorded: bool, replayed: bool
+) -> None:
+    run = plainly(TrainingSession(), wrapped=recorded, seeds=False)
+    assert run.path is not None
+    replay = it2nb.replay(run.path)
+    torch.rand(3)
+    plainly(TrainingSession(replay=replay), wrapped=replayed, seeds=False)
+    said = str(replay.verify())
+    assert said.startswith("not equal")
+    assert "wrap the loop in `with session.run():`" in said
+    assert "before the first step" not in said

@@ -160,6 +160,9 @@ def compare(
     if not is_over:
         notes.append("the replay goes on: what it did so far was compared")
     equal = metrics.is_equal and state != "different" and not requests and is_over
+    random = _random(recording, replayed, live)
+    if not equal and is_over and (cause := _begun_in_loop(recording, replayed)):
+        notes.insert(0, cause)
     surroundings = replayed.environment or describe(session)
     return Verdict(
         is_equal=equal,
@@ -170,7 +173,7 @@ def compare(
         start=start,
         parts=parts,
         requests=requests,
-        random=_random(recording, replayed, live),
+        random=random,
         environment=_differences(recording.environment, surroundings),
         notes=notes,
     )
@@ -275,6 +278,8 @@ def _states(
     now = next((each.payload for each in replayed if each.payload.get("when") == when), None)
     if was is None or now is None:
         return "not recorded", []
+    if was.get("in_loop") or now.get("in_loop"):
+        return "not recorded", []  # the first step was made already
     if was.get("sha256") == now.get("sha256"):
         return "equal", []
     one, other = was.get("parts") or {}, now.get("parts") or {}
@@ -312,9 +317,33 @@ def _random(recording: Recording, replayed: Recording, live: Replaying) -> Place
         found.setdefault(_at(event, event.branch_id), []).append(event)
     for event in recording.random:
         same = found.get(_at(event, live.branch(event.branch_id)), [])
+        if same and bool(same[0].payload.get("in_loop")) != bool(event.payload.get("in_loop")):
+            continue
         if same and same.pop(0).payload.get("sha256") != event.payload.get("sha256"):
             return Place(event.round, event.branch_id, event.step, 0, event.seq)
     return None
+
+
+def _begun_in_loop(recording: Recording, replayed: Recording) -> str:
+    """Say that a run began in the midst of its loop, where its streams could not be put back."""
+    was, now = (
+        next((each.payload for each in one.random if each.payload.get("when") == "start"), None)
+        for one in (recording, replayed)
+    )
+    if was is None or now is None:
+        return ""
+    late = [
+        name
+        for name, start in (("the recorded run", was), ("the replay", now))
+        if start.get("in_loop")
+    ]
+    if not late or (len(late) == 2 and not now.get("put_back")):
+        return ""
+    return (
+        f"{' and '.join(late)} began at the first control point, when the loop had drawn random "
+        f"numbers already, so that it could not begin with the recorded random streams; wrap the "
+        f"loop in `with session.run():`, in the recording and in the replay"
+    )
 
 
 def _at(event: Event, branch_id: int) -> tuple[Any, ...]:

@@ -149,6 +149,8 @@ class Session(Life):
         self._owner: int | None = None
         self._owner_thread: threading.Thread | None = None
         self._began = False
+        #: Whether the first control point began the run, in the midst of the loop.
+        self.began_in_loop = False
         self._running = False
         self._told_late = False
         self._attention = True
@@ -342,6 +344,7 @@ class Session(Life):
                 f"{self._owner_thread.name if self._owner_thread else '?'!r} is the training "
                 f"thread of {self.run_id}; other threads ask with session.submit(...)"
             )
+        self.began_in_loop = self.began_in_loop or not self._began
         self.start()
         self._owner = get_ident()
         self._owner_thread = threading.current_thread()

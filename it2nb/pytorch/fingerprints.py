@@ -79,15 +79,23 @@ class Fingerprints:
         """The loop is about to begin: the streams, and the state where something is bound."""
         session = self._session
         with guard("fingerprint of the start", session.report):
-            self._put_streams()
+            was_put_back = self._put_streams()
             now = rng.capture(session.bound.generators)
             session.emit(
                 "random_state",
-                {"when": "start", "seed": session.seed, **streams(now), "state": pack(now)},
+                {
+                    "when": "start",
+                    "in_loop": session.began_in_loop,
+                    "put_back": was_put_back,
+                    "seed": session.seed,
+                    **streams(now),
+                    "state": pack(now),
+                },
             )
             live = live_of(session)
             if live and size_of_live(live) <= MAX_START_BYTES:
-                session.emit("state_hash", {"when": "start", **state_hash(live)})
+                more = {"in_loop": True} if session.began_in_loop else {}
+                session.emit("state_hash", {"when": "start", **more, **state_hash(live)})
         session.before_change(self._before)
 
     def end(self) -> None:
@@ -105,21 +113,25 @@ class Fingerprints:
             if live:
                 session.emit("state_hash", {"when": "end", **state_hash(live)})
 
-    def _put_streams(self) -> None:
-        """In a replay begin with the recorded streams."""
+    def _put_streams(self) -> bool:
+        """In a replay begin with the recorded streams; whether they were put back."""
         session = self._session
         if session.replaying is None:
-            return
+            return False
         starts = self._recorded.get("start", [])
         if not starts or not starts[0].get("state"):
-            return
+            return False
         start = starts[0]
-        if streams(rng.capture(session.bound.generators))["sha256"] != start["sha256"]:
-            notes = rng.restore(unpack(start["state"]), session.bound.generators)
-            session.replaying.notes.append(
-                "the random streams stood differently at the start; the recorded ones were put back"
-            )
-            session.replaying.notes.extend(notes)
+        if bool(start.get("in_loop")) != session.began_in_loop:
+            return False  # those of another moment would spoil what the loop has seeded itself
+        if streams(rng.capture(session.bound.generators))["sha256"] == start["sha256"]:
+            return False
+        notes = rng.restore(unpack(start["state"]), session.bound.generators)
+        session.replaying.notes.append(
+            "the random streams stood differently at the start; the recorded ones were put back"
+        )
+        session.replaying.notes.extend(notes)
+        return True
 
     def _before(self, handle: ActionHandle) -> None:
         """A request is about to be carried out: where do the streams stand?"""
