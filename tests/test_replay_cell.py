@@ -118,6 +118,17 @@ def test_what_the_cell_makes_anew_is_compared_and_not_what_it_found(
     kernel.run("fresh()")
 
 
+def test_what_is_trained_now_has_the_name_and_the_tree(kernel: Kernel) -> None:
+    kernel.run("fresh()")
+    kernel.run(f"%%it2 --no-panel --watch loss --seed 3\n{MAKES}")
+    kernel.run("it2nb.current().wait(60); rows = it2nb.current().journal.since(0)")
+    kernel.run("end = [e.payload for e in rows if e.type == 'state_hash'][-1]")
+    assert kernel.value("sorted(end['parts'])") == "['model model', 'optimizer opt']"
+    kernel.run("tree = [e.payload for e in rows if e.type == 'model_tree'][-1]")
+    assert "Sequential" not in kernel.value("tree")
+    kernel.run("fresh()")
+
+
 def test_a_changed_cell_is_refused_with_the_difference_unless_told_to_go_on(
     kernel: Kernel,
 ) -> None:

@@ -325,6 +325,32 @@ class Wiring:
         for name, optimizer in found.optimizers.items():
             with guard(f"knobs of {name}", session.report):
                 add_optimizer_knobs(session, optimizer, name=name)
+        with guard("letting go of models of before", session.report):
+            self._let_go(found)
+
+    def _let_go(self, found: Found) -> None:
+        """Leave models that lost their names to new ones, and that nothing trains any more."""
+        bound = self._session.bound
+        trained = {
+            id(parameter)
+            for optimizer in bound.optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        }
+        gone = [
+            each
+            for each in bound.models
+            if found.models.get(bound.names.get(id(each), ""), each) is not each
+            and not any(id(parameter) in trained for parameter in each.parameters())
+        ]
+        if gone:
+            from it2nb.pytorch.modules import show_tree
+
+            left = set(map(id, gone))
+            bound.models[:] = [each for each in bound.models if id(each) not in left]
+            for each in gone:
+                bound.names.pop(id(each), None)
+            show_tree(self._session)
 
     def _add_layer_knobs(self, found: Found) -> None:
         from it2nb.pytorch.layer_settings import module_knobs
