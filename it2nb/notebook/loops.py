@@ -228,8 +228,14 @@ class Loops:
         now = self._steps()
         if now != self._seen:
             taken = now - self._seen
-            if taken < 0 and not any(level.winds_back for level in self.stack):
-                taken = 0  # the loop goes on where it is
+            if taken < 0 and self.stack and not any(level.winds_back for level in self.stack):
+                # The loop goes on where it is: it has no turns for what was taken back, less the
+                # steps of the turn that went back, about as many as in the others.
+                inner = self.stack[-1]
+                made = max(1, round(inner.taken / inner.done)) if inner.done else 1
+                if self._total is not None and self._total + taken - made > now:
+                    self._tell(self._total + taken - made)
+                taken = made
             for level in self.stack:
                 level.taken = max(0, level.taken + taken)
             self._seen = now

@@ -180,6 +180,15 @@ def test_steps_of_a_run_are_worked_out_from_the_first_turns() -> None:
     assert accumulated.totals[-1] == 20
 
 
+def test_going_back_in_a_later_epoch_makes_the_run_shorter_at_once() -> None:
+    back = "        if run.steps == 90 and not gone: run.steps -= 30; gone.append(run.totals[-1])"
+    look = "        if gone and run.steps == 62: gone.append(run.totals[-1])"
+    inner = f"    for i in range(20):\n        run.step()\n{back}\n{look}"
+    ran = Ran(f"for epoch in range(5):\n{inner}", one_step_a_turn=False, gone=[])
+    assert ran.space["gone"] == [100, 70]
+    assert ran.steps == ran.totals[-1] == 70
+
+
 def test_a_run_that_goes_back_ends_as_much_earlier() -> None:
     back = "    if i == 250: run.steps -= 10"
     by_optimizer = Ran(f"for i in range(300):\n    run.step()\n{back}", one_step_a_turn=False)
