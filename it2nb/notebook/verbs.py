@@ -17,7 +17,7 @@ from it2nb.core.wire import Action
 from it2nb.notebook.commands import Command
 from it2nb.notebook.export import export
 from it2nb.notebook.options import VERBS, usage
-from it2nb.notebook.waiting import serve_until
+from it2nb.notebook.waiting import WaitInterrupted, serve_until
 from it2nb.notebook.words import CommandError, literal
 from it2nb.panel.rows import rounds_text
 
@@ -65,7 +65,7 @@ def _ask(type_: str, payload: dict[str, Any], command: Command, shell: Any, limi
     except TimeoutError:
         return handle
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(
+        raise WaitInterrupted(
             f"no longer waiting for {type_}; the request stays in force and is served at the "
             f"next control point"
         ) from None
@@ -168,6 +168,8 @@ def _status(command: Command, shell: Any) -> Text:
         if not any(who in each for each in warned)
     ]
     lines += [f"  warning: {each}" for each in warned]
+    if session.source_cell is not None and state.status in ("running", "paused"):
+        lines.append("  the kernel's interrupt button does not reach it: %it2 stop ends it")
     if state.journal_path:
         lines.append(f"  journal: {state.journal_path}")
     return Text("\n".join(lines))

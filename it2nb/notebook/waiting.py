@@ -58,6 +58,13 @@ class Wake:
         self._writes.close()
 
 
+class WaitInterrupted(KeyboardInterrupt):
+    """A wait was interrupted: shown as its sentence alone, and the cells behind it don't run."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"it2nb: {self}"]
+
+
 class Interrupts:
     """Keeps an interrupt from tearing a message apart: it is noted, and raised between two.
 
@@ -220,7 +227,7 @@ def wait_for_end(
 
     Raises
     ------
-    KeyboardInterrupt
+    WaitInterrupted
         When the wait was interrupted; its message says that the run goes on.
     RunStaysPaused
     """
@@ -259,7 +266,7 @@ def _wait_in_shell(session: Session, timeout: float | None, kernel: Any, headles
             finally:
                 remove()
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(still_running(session)) from None
+        raise WaitInterrupted(still_running(session)) from None
 
 
 def still_running(session: Session) -> str:

@@ -98,13 +98,16 @@ def test_a_click_before_the_wait_began_is_not_stuck_behind_it_c24(run: Kernel, h
     assert run.value("got") == "[{'hello': 1}, {'do': 'stop'}, {'note': 2}]"
 
 
-def test_an_interrupt_ends_the_wait_alone_c24(run: Kernel) -> None:
-    cell = waiting(run, "wait")
+@pytest.mark.parametrize("how", ["wait", "magic"])
+def test_an_interrupt_ends_the_wait_alone_c24(run: Kernel, how: str) -> None:
+    cell = waiting(run, how)
     behind = run.execute("'not run: the cell before it failed'")
     run.interrupt()
     cell.wait(fails=True)
     assert "the wait is over, the run is not" in cell.error
     assert "%it2 stop ends it" in cell.error
+    assert len(cell.error.splitlines()) == 1, cell.error
+    assert cell.messages("error")[0]["content"]["ename"] == "WaitInterrupted"
     assert run.reply(behind.id)["content"]["status"] == "aborted"
     before = int(run.value("turns"))
     run.run(f"while turns <= {before}: pass")
@@ -130,6 +133,12 @@ def test_the_time_limit_raises_c24(run: Kernel, code: str) -> None:
     cell: Cell = run.run(code, fails=True)
     assert "TimeoutError" in cell.error
     assert run.value("it2nb.current().status") == "'running'"
+
+
+def test_the_status_tells_how_a_run_ends_that_an_interrupt_does_not_reach(run: Kernel) -> None:
+    assert "interrupt button does not reach it: %it2 stop ends it" in run.run("%it2 status").shown
+    run.run("it2nb.current().end()")
+    assert "interrupt button" not in run.run("%it2 status").shown
 
 
 def test_the_verb_tells_that_the_run_goes_on_when_its_time_is_over(run: Kernel) -> None:
