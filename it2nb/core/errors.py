@@ -192,8 +192,15 @@ class MissingDependency(It2nbError, ImportError):
     """An optional package is not installed; the message says how to install it."""
 
 
-def near(name: str, known: Iterable[str]) -> str:
+def near(name: str, known: Iterable[str], also: Iterable[str] = ()) -> str:
     """Say which known names a wrong one may have meant.
+
+    Parameters
+    ----------
+    name : str
+    known : iterable of str
+    also : iterable of str
+        Aliases: they may be meant, and are not listed.
 
     Returns
     -------
@@ -201,7 +208,8 @@ def near(name: str, known: Iterable[str]) -> str:
         ``"; did you mean 'lr'?"``, else the list of known names, else ``"; there are none"``.
     """
     names = list(known)
-    by_letters = {each.casefold(): each for each in reversed(names)}  # LR may well mean lr
+    meant = [*names, *(each for each in also if each not in names)]
+    by_letters = {each.casefold(): each for each in reversed(meant)}  # LR may well mean lr
     found = difflib.get_close_matches(name.casefold(), by_letters, n=3, cutoff=0.5)
     # lr where there are opt_g.lr and opt_d.lr: far from both in letters.
     owned = [each for each in names if each.casefold().rpartition(".")[2] == name.casefold()]

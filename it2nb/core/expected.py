@@ -156,4 +156,6 @@ def missed(session: Session, kind: Kind, name: str) -> str:
 def _hint(session: Session, kind: Kind, name: str, known: Collection[str]) -> str:
     if kind == "metric" and name in session.knobs:
         return f"; it is a knob, and watched where it is recorded: session.step({{{name!r}: ...}})"
+    if kind == "metric" and session.evaluator is not None and not session.was_evaluated:
+        return "; the evaluator has not run yet, and may record it"
     return near(name, known)

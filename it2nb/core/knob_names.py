@@ -49,6 +49,11 @@ def usual(name: str) -> str:
     return USUAL.get(whole, whole) + bracket + group
 
 
+def further_names(knobs: Container[object], aliases: Iterable[str]) -> list[str]:
+    """List the aliases by which one of these knobs is found, those of every knob too."""
+    return [*aliases, *(alias for alias, meant in USUAL.items() if meant in knobs)]
+
+
 def without_owner(name: str) -> str:
     """Return a name without the variable before it: ``"lr[0]"`` for ``"opt_g.lr[0]"``."""
     whole, bracket, group = name.partition("[")
@@ -76,7 +81,8 @@ class KnobViews(Mapping[str, KnobView]):
     def __getitem__(self, name: str) -> KnobView:
         found = own_name(name, self._views, self._aliases)
         if found is None:
-            raise UnknownKnob(f"no knob is named {name!r:.60}{near(str(name), self._views)}")
+            also = further_names(self._views, self._aliases)
+            raise UnknownKnob(f"no knob is named {name!r:.60}{near(str(name), self._views, also)}")
         return self._views[found]
 
     def __contains__(self, name: object) -> bool:

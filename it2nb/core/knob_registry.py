@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from it2nb.core.errors import KnobError, UnknownKnob, near
-from it2nb.core.knob_names import own_name
+from it2nb.core.knob_names import further_names, own_name
 from it2nb.core.knobs import Knob
 from it2nb.core.values import shown
 from it2nb.core.wire import KnobView
@@ -71,7 +71,8 @@ class KnobRegistry(Mapping[str, Knob]):
     def __getitem__(self, name: str) -> Knob:
         knob = self.find(name)
         if knob is None:
-            raise UnknownKnob(f"no knob is named {shown(name)}{near(str(name), self._knobs)}")
+            hint = near(str(name), self._knobs, further_names(self._knobs, self._aliases))
+            raise UnknownKnob(f"no knob is named {shown(name)}{hint}")
         return knob
 
     def __contains__(self, name: object) -> bool:

@@ -149,6 +149,8 @@ class Session(Life):
         self._owner: int | None = None
         self._owner_thread: threading.Thread | None = None
         self._began = False
+        #: Whether the evaluator has run: until then what it records is not known.
+        self.was_evaluated = False
         #: Whether the first control point began the run, in the midst of the loop.
         self.began_in_loop = False
         self._running = False
@@ -267,6 +269,7 @@ class Session(Life):
         """Run the evaluator and record what it returns. Training thread, control point."""
         assert self.evaluator is not None
         found = self.evaluator()
+        self.was_evaluated = True
         if found is None:
             return None
         numbers = found if isinstance(found, Mapping) else {"evaluate": found}

@@ -41,6 +41,7 @@ class _Watched:
     version: int = -1
     found: bool = False
     told: set[str] = field(default_factory=set)
+    is_left_out: bool = False
     #: What an earlier cell left in the variables that this one sets; empty once it has set one.
     stale: dict[str, _Left] = field(default_factory=dict)
     #: The value of the newest step is still to come: the loop sets it after its step.
@@ -144,7 +145,9 @@ class Watcher:
                 before_turn, each.turn = each.turn, self._settings.turn(frames, each.roots)
                 if value is _MISSING:
                     self._tell_missing(each, frames)
+                    self._leave_out(each)
                     continue
+                self._take_in(each)
                 is_set_anew = each.turn is not None and each.turn == before_turn
                 if self._is_new(each, value, is_set_anew=is_set_anew) and (
                     was_owed or not each.is_owed
@@ -235,14 +238,33 @@ class Watcher:
         what = "what it holds is an earlier cell's" if each.stale else "there is no such value"
         self._complain(each, f"{what} after {self._points} steps{self._meant(each, frames)}")
 
+    def _leave_out(self, each: _Watched) -> None:
+        """Let the plots be without one that nothing in the cell sets."""
+        session, name = self._session, each.watch.name
+        soon = any(root in self._expected for root in each.roots)
+        if self._points == PATIENCE_STEPS and not soon and name not in session.metrics.names():
+            each.is_left_out = name in session.watch
+            session.watch = [other for other in session.watch if other != name]
+
+    def _take_in(self, each: _Watched) -> None:
+        if each.is_left_out:
+            each.is_left_out = False
+            self._session.watch = [*self._session.watch, each.watch.name]
+
     def _meant(self, each: _Watched, frames: Sequence[FrameType] = ()) -> str:
         """Say which variable a name may have meant that is none."""
-        names = {*self._namespace, *self._expected}
+        names = {
+            *(name for name, value in self._namespace.items() if _may_be_number(value)),
+            *(name for name in self._expected if name not in self._namespace),
+        }
         for frame in frames:
-            names.update(frame.f_code.co_varnames)
+            if is_function(frame.f_code):
+                with locals_of(frame) as local:
+                    names.update(name for name, value in local.items() if _may_be_number(value))
         names = {name for name in names if not name.startswith("_")}
         for root in each.roots:
-            close = [] if root in names else difflib.get_close_matches(root, names, n=1)
+            is_there = root in names or root in self._namespace
+            close = [] if is_there else difflib.get_close_matches(root, names, n=1)
             if close:
                 return f"; did you mean {close[0]!r}?"
         return ""
@@ -357,6 +379,11 @@ def _numbers(value: Mapping[Any, Any]) -> dict[str, float]:
 def _version(value: Any) -> int:
     """How often a tensor was changed in place."""
     return getattr(value, "_version", -1) if _is_tensor(value) else -1
+
+
+def _may_be_number(value: Any) -> bool:
+    """Whether a variable holds what can be recorded: numbers, and dicts of them."""
+    return isinstance(value, (numbers.Real, Mapping)) or hasattr(type(value), "item")
 
 
 def _is_cpu_scalar(value: Any) -> bool:

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from it2nb.core.errors import It2nbError
+from it2nb.core.expected import missed
 from it2nb.core.goals import Accuracy, AverageReward, Goal, ValidationLoss
 from it2nb.core.session import Session
 
@@ -44,3 +45,16 @@ def test_nan_is_never_better() -> None:
 def test_a_wrong_direction_is_refused() -> None:
     with pytest.raises(It2nbError, match="'min' or 'max'"):
         Goal("loss", "up")  # type: ignore[arg-type]
+
+
+def test_no_other_goal_is_guessed_before_the_evaluator_has_run() -> None:
+    session = Session("val_loss", directory=None)
+    session.on_evaluate(lambda: {"loss_on_val": 1.0})
+    with session.run():
+        session.step({"loss": 1.0})
+        said = missed(session, "metric", "val_loss")
+        assert said == (
+            "no metric 'val_loss' so far, the evaluator has not run yet, and may record it"
+        )
+        session.evaluate_now()
+        assert "did you mean 'loss" in missed(session, "metric", "val_loss")

@@ -226,3 +226,14 @@ def test_what_a_name_means_changes_with_the_knobs(session: Session) -> None:
     session.register_knob("learning_rate", lambda: 0.1, lambda value: None)
     session.knobs.put_back(kept)
     assert session.knobs.own_name("learning_rate") == "lr"
+
+
+def test_an_alias_may_be_what_was_meant() -> None:
+    session = Session(directory=None)
+    session.register_knob("lr", lambda: 0.1, lambda value: None, aliases=["eta"])
+    for said, meant in (("learning_rat", "learning_rate"), ("etaa", "eta")):
+        for knobs in (session.knobs, KnobViews(session.state().knobs)):
+            with pytest.raises(UnknownKnob, match=f"did you mean '{meant}'"):
+                knobs[said]
+    with pytest.raises(UnknownKnob, match=r"known: lr$"):
+        session.knobs["x"]

@@ -214,6 +214,23 @@ def test_a_mistyped_name_is_told_with_the_one_that_was_meant() -> None:
     ]
 
 
+def test_only_what_can_be_recorded_is_taken_for_what_was_meant() -> None:
+    source = "def val(): pass\nlosses = []\nclass Vall: pass\nfor _ in range(3): point()"
+    for name in ("vall", "losse"):
+        watched = Watched(name)
+        watched.run(source)
+        assert watched.session.warnings == [f"--watch {name}: there is no such value after 1 steps"]
+
+
+def test_a_value_that_never_comes_leaves_the_plots_and_is_there_again_when_it_comes() -> None:
+    watched = Watched("los", "loss")
+    watched.session.watch = ["los", "loss"]
+    watched.run(f"loss = 1.0\nfor _ in range({PATIENCE_STEPS}): point()")
+    assert watched.session.watch == ["loss"]
+    watched.run("los = 2.0\npoint()")
+    assert watched.session.watch == ["loss", "los"]
+
+
 def test_a_value_that_raises_is_a_fault_and_the_run_goes_on() -> None:
     watched = Watched("x=1 / zero", "y")
     assert watched.run("zero = 0\ny = 1.0\npoint()") == [{"y": 1.0}]
