@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from it2nb.core.session import Session
 
 #: Requests that came to nothing and are named when the run ends.
-UNREAD = 3
+UNREAD = 10
 
 
 class Life(Declaring, Asking):

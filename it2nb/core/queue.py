@@ -117,6 +117,13 @@ class ActionHandle:
         self._seen = self._seen or self._result is not None
         return self._result
 
+    @property
+    def outcome(self) -> Status | None:
+        """The result's status for the run's own parts: no look of whoever asked. None while
+        there is no result.
+        """
+        return None if self._result is None else self._result.status
+
     def done(self) -> bool:
         """Whether the result is there."""
         return self._result is not None

@@ -64,9 +64,9 @@ class Change:
     @property
     def is_effective(self) -> bool:
         """Whether the run was changed: its own result says so."""
-        return self._was_effective or self.handle.status in EFFECTIVE
+        return self._was_effective or self.handle.outcome in EFFECTIVE
 
     @property
     def is_void(self) -> bool:
         """Whether it is known that nothing was changed."""
-        return self.handle.status in TERMINAL and not self.is_effective
+        return self.handle.outcome in TERMINAL and not self.is_effective

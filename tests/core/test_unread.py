@@ -47,14 +47,14 @@ def test_a_slip_of_a_script_is_told_when_the_run_ends() -> None:
     ]
 
 
-def test_of_many_the_first_three_are_named() -> None:
+def test_of_many_the_first_ten_are_named() -> None:
     session = made()
     session.step()
-    for name in "abcde":
+    for name in "abcdefghijkl":
         session.set(name, 1.0)
     (said,) = told(session)
     lines = said.splitlines()
-    assert [each.split()[1] for each in lines[1:]] == ["a:", "b:", "c:", "2"]
+    assert [each.split()[1] for each in lines[1:]] == [*(f"{name}:" for name in "abcdefghij"), "2"]
     assert lines[-1] == "  and 2 more"
 
 
