@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from it2nb.core.drifted import drifted_names, is_in_force
 from it2nb.core.errors import near
 from it2nb.core.thinning import thin
 from it2nb.core.wire import EFFECTIVE
@@ -16,6 +17,8 @@ from it2nb.frames import DTYPES
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
+
+    from it2nb.core.wire import Event
 
 #: Points of one curve, about; extremes are never left out.
 POINTS = 4_000
@@ -33,6 +36,7 @@ def run_figure(
     metrics_frame: pd.DataFrame,
     requests_frame: pd.DataFrame,
     metrics: Sequence[str] | None = None,
+    drifts: Iterable[Event] = (),
 ) -> go.Figure:
     """Draw the metrics of a run over its steps, with what was done to it.
 
@@ -44,13 +48,16 @@ def run_figure(
         From ``journal.requests()``.
     metrics : sequence of str, optional
         Which ones, in this order; all by default.
+    drifts : iterable of Event
+        The journal's ``knob_drifted`` rows.
 
     Returns
     -------
     plotly.graph_objects.Figure
         One trace for each metric, round and branch: the branch that the run went on with solid,
         abandoned ones dashed and pale. A vertical line stands at each request that was applied
-        or clamped and may show in a curve; it holds from the step after.
+        or clamped and may show in a curve, and where something else wrote a knob; it holds from
+        the step after.
 
     Raises
     ------
@@ -70,7 +77,8 @@ def run_figure(
     figure = make_subplots(
         rows=len(names), cols=1, shared_xaxes=True, vertical_spacing=min(0.05, 0.3 / len(names))
     )
-    marks = list(_marks(requests_frame))
+    marks = [*_marks(requests_frame), *_drift_marks(drifts)]
+    marks.sort(key=lambda mark: int(mark["step"]))
     for row, name in enumerate(names, 1):
         figure.add_traces(
             [*_curves(go, metrics_frame, name), _told(go, metrics_frame, name, marks)],
@@ -145,6 +153,16 @@ def _marks(requests: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "color": _RESTORE if restored else _CHANGE,
             "dash": "dot" if restored else "solid",
         }
+
+
+def _drift_marks(drifts: Iterable[Event]) -> Iterator[dict[str, Any]]:
+    for event in filter(is_in_force, drifts):
+        told = event.payload
+        name = literal(drifted_names(told)[-1])
+        change = f"<b>{name}: {_number(told.get('before'))} → {_number(told.get('found'))}</b>"
+        lines = [change, f"after step {event.step:,}", f"written by {literal(told.get('by'))}"]
+        text = "<br>".join([*lines, "no request asked for it"])
+        yield {"step": event.step, "text": text, "color": _CHANGE, "dash": "dash"}
 
 
 def _words(request: dict[str, Any]) -> str:

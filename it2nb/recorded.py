@@ -26,7 +26,8 @@ class RecordedRun(OpenedJournal):
         from it2nb.figures import run_figure
 
         metrics = [metrics] if isinstance(metrics, str) else metrics
-        return run_figure(self.metrics.frame(), self.requests(), metrics)
+        drifts = self.tail(len(self), ("knob_drifted",))
+        return run_figure(self.metrics.frame(), self.requests(), metrics, drifts)
 
     def report(self, path: str | Path) -> Path:
         """Write the run as one HTML file that opens without a network; see `it2nb.report`."""

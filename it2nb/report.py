@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from it2nb._version import __version__
+from it2nb.core.drifted import drifted_names, is_in_force
 from it2nb.core.faults import guard
 from it2nb.core.recording import RESTORES, Recording
 from it2nb.core.strict import restore, strict
@@ -233,7 +234,12 @@ def _shown(value: Any) -> str:
 
 
 def _row(event: Event) -> dict[str, Any]:
-    return _plain({**_place(event), "source": event.source, "data": _brief(event.payload)})
+    row = {**_place(event), "source": event.source, "data": _brief(event.payload)}
+    if is_in_force(event):
+        found = event.payload
+        row |= {"name": drifted_names(found)[-1], "before": found.get("before")}
+        row |= {"after": found.get("found"), "by": found.get("by")}
+    return _plain(row)
 
 
 def _place(event: Event) -> dict[str, Any]:
@@ -265,23 +271,43 @@ def _brief(data: Any) -> str | None:
 
 
 def _knobs(journal: History) -> list[dict[str, Any]]:
-    """Return each knob with its values over time: ``[[t, value], ...]``."""
+    """Return each knob with its values over time: ``[[t, value], ...]``.
+
+    A value that something else than a request wrote has who it was as a third.
+    """
     found: dict[str, dict[str, Any]] = {}
-    for event in journal.tail(len(journal), ("knobs_registered", "knob_changed")):
+    types = ("knobs_registered", "knob_changed", "knob_drifted")
+    for event in journal.tail(len(journal), types):
+        if event.type == "knob_drifted":
+            _add_drift(found, event)
+            continue
         views = event.payload.get("knobs") if event.type == "knobs_registered" else [event.payload]
         for view in views or []:
             name = str(view.get("name"))
             knob = found.setdefault(
                 name, {"name": name, "group": view.get("group") or "", "values": []}
             )
-            value = strict(view.get("value"))
-            shown = next(iter(value[1].values()), value[0])
+            shown = _strict_value(view.get("value"))
             if not knob["values"] or knob["values"][-1][1] != shown:
                 knob["values"].append([round(event.t, 4), shown])
     # Those that moved first; an optimizer has twenty that nobody touches.
     moved = [each for each in found.values() if len(each["values"]) > 1]
     still = [each for each in found.values() if len(each["values"]) <= 1]
     return [*moved, *still][:200]
+
+
+def _add_drift(found: dict[str, dict[str, Any]], event: Event) -> None:
+    if not is_in_force(event):
+        return
+    for name in drifted_names(event.payload):
+        if name in found:
+            value, by = _strict_value(event.payload.get("found")), event.payload.get("by")
+            found[name]["values"].append([round(event.t, 4), value, f"{by}"[:80]])
+
+
+def _strict_value(value: Any) -> Any:
+    plain, odd = strict(value)
+    return next(iter(odd.values()), plain)
 
 
 def _as_script(data: dict[str, Any]) -> str:

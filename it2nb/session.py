@@ -177,7 +177,8 @@ class TrainingSession(TorchSession):
         from it2nb.figures import run_figure
 
         metrics = [metrics] if isinstance(metrics, str) else metrics
-        return run_figure(self.metrics.frame(), self.journal.requests(), metrics)
+        drifts = self.journal.tail(len(self.journal), ("knob_drifted",))
+        return run_figure(self.metrics.frame(), self.journal.requests(), metrics, drifts)
 
     def serve(
         self,

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import it2nb
@@ -357,3 +358,28 @@ def test_of_many_rounds_the_newest_ones_are_drawn_of_every_metric() -> None:
     run_rounds(session, train, 150)
     drawn = {(each["name"], each["round"]) for each in run_data(session.journal)["curves"]}
     assert {("loss", 149), ("other", 149)} <= drawn and len(drawn) <= 240
+
+
+def test_an_lr_that_another_cell_wrote_is_in_the_report(browser: Browser, tmp_path: Path) -> None:
+    session = TrainingSession("loss", directory=None)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.002)
+    session.bind(optimizers=[optimizer])
+    with session.run():
+        for step in range(1, 41):
+            if step == 11:
+                optimizer.param_groups[0]["lr"] = 0.5
+            optimizer.step()
+            session.step({"loss": 1 / step})
+    (lr,) = (each for each in run_data(session.journal)["knobs"] if each["name"] == "lr")
+    assert [each[1:] for each in lr["values"]] == [[0.002], [0.5, "the loop"]]
+    shapes = session.plot().layout.shapes
+    assert [each.x0 for each in shapes] == [10]
+    opened = Opened(browser, write(session.journal, tmp_path / "r.html"))
+    assert [row.split("\t")[-2] for row in opened.rows()] == [
+        "lr 0.002 → 0.5, written by the loop, not asked"
+    ]
+    text = opened.page.inner_text("body")
+    assert "0 requests, 1 written by something else" in text
+    assert "0.5, written by the loop" in text
+    title = opened.page.locator(".plot path.mark title").first.text_content()
+    assert title is not None and "lr 0.002 → 0.5, written by the loop, not asked" in title

@@ -31,6 +31,7 @@
       const asked = row.requested !== undefined && number(row.requested) !== number(row.after) ? ` (asked ${number(row.requested)})` : "";
       return `${row.name ?? "?"} ${number(row.before)} → ${number(row.after)}${asked}`;
     }
+    if (row.type === "knob_drifted" && row.name) return `${row.name} ${number(row.before)} → ${number(row.after)}, written by ${row.by}, not asked`;
     return row.type + (row.name ? ` ${row.name}` : "");
   };
   // People count the baseline, round 0 of the journal, as the first one.
@@ -43,7 +44,9 @@
   for (const curve of data.curves) if (curve.t.length) times.push(curve.t[0], curve.t[curve.t.length - 1]);
   const first = times.reduce((a, b) => Math.min(a, b), Infinity), last = times.reduce((a, b) => Math.max(a, b), -Infinity);
   const start = Number.isFinite(first) ? first : 0, end = Number.isFinite(last) ? Math.max(last, start + 1e-6) : 1;
-  const marks = data.requests.filter((row) => ok(row) && !UNMARKED.has(row.type));
+  // What something else wrote into a knob is a change of the run like those that were asked for.
+  const drifts = data.rows.filter((row) => row.type === "knob_drifted" && row.name);
+  const marks = [...data.requests.filter((row) => ok(row) && !UNMARKED.has(row.type)), ...drifts].sort((a, b) => a.seq - b.seq);
   const allSteps = data.curves.flatMap((curve) => (curve.step.length ? [curve.step[0], curve.step[curve.step.length - 1]] : []));
   const MIN = allSteps.reduce((a, b) => Math.min(a, b), Infinity), MAX = allSteps.reduce((a, b) => Math.max(a, b), -Infinity);
   const state = { t: end, log: false, smooth: true, chosen: null, playing: false, pace: 1, shown: new Set() };
@@ -66,7 +69,7 @@
     severalRounds ? make("span", {}, `${roundName(data.round)} of ${number(Math.max(data.rounds, data.round + 1))}`) : null,
     make("span", {}, `step ${number(data.step)}`),
     make("span", { class: "dim" }, clock(end - start)),
-    make("span", { class: "dim" }, `${data.requests.length.toLocaleString("en-US")} requests`),
+    make("span", { class: "dim" }, `${data.requests.length.toLocaleString("en-US")} requests${drifts.length ? `, ${drifts.length} written by something else` : ""}`),
     data.title ? make("span", { class: "faint mono" }, data.run) : null,
     make("span", { class: "spacer" }), theme,
   ].filter(Boolean));
@@ -74,7 +77,7 @@
   // --- knobs ------------------------------------------------------------------------------------
   const valueAt = (knob, t) => {
     let found;
-    for (const [when, value] of knob.values) { if (when <= t || found === undefined) found = [when, value]; else break; }
+    for (const [when, value, by] of knob.values) { if (when <= t || found === undefined) found = [when, value, by]; else break; }
     return found ?? [0, null];
   };
   const knobRows = [];
@@ -101,8 +104,8 @@
       }
     }
     for (const [knob, row, cell] of knobRows) {
-      const [when, value] = valueAt(knob, state.t);
-      cell.textContent = number(value);
+      const [when, value, by] = valueAt(knob, state.t);
+      cell.textContent = number(value) + (by ? `, written by ${by}` : "");
       row.classList.toggle("fresh", knob.values.length > 1 && when > start && state.t - when < (end - start) / 40 && when <= state.t);
     }
   };
@@ -283,7 +286,7 @@
   const count = make("span", { class: "faint", role: "status" });
   const columns = [["seq", "n"], ...(severalRounds ? [["round", "n"]] : []), ["step", "n"], ["time", "hide n"], ["source", ""], ["request", "say"], ["result", ""]];
   const rowsOf = () => {
-    const found = filter.all ? [...data.requests, ...data.rows].sort((a, b) => a.seq - b.seq) : data.requests;
+    const found = [...data.requests, ...(filter.all ? data.rows : drifts)].sort((a, b) => a.seq - b.seq);
     const text = filter.text.toLowerCase();
     return found.filter((row) =>
       (!filter.source || row.source === filter.source) && (!filter.status || row.status === filter.status) &&
@@ -293,9 +296,9 @@
   const drawJournal = () => {
     const found = rowsOf();
     drawn = found.slice(-3000).map((row) => {
-      const isRequest = row.status !== undefined;
-      const what = make("td", { class: "say mono" }, isRequest ? said(row) : row.type);
-      const more = [row.reason, row.why ? `why: ${row.why}` : null, row.data].filter(Boolean).join("; ");
+      const isDrift = drifts.includes(row);
+      const what = make("td", { class: "say mono" }, row.status !== undefined || isDrift ? said(row) : row.type);
+      const more = [row.reason, row.why ? `why: ${row.why}` : null, isDrift ? null : row.data].filter(Boolean).join("; ");
       if (more) what.append(" ", make("span", { class: "faint" }, more));
       const node = make("tr", { tabindex: "0", "data-seq": row.seq },
         make("td", { class: "n faint" }, number(row.seq)),

@@ -13,7 +13,7 @@ from it2nb.core.faults import guard
 from it2nb.core.wire import KnobView, State
 from it2nb.core.wire_panel import Mark
 from it2nb.notebook.picture import WIDTH, draw
-from it2nb.panel.rows import cut, mark_of, number, rounds_text
+from it2nb.panel.rows import MARKING, cut, mark_of, number, rounds_text
 
 #: Between two pictures of a run that goes on, seconds: each costs some 20 kB.
 RENEW_S = 60.0
@@ -116,7 +116,7 @@ class StaticView:
         return found
 
     def _marks(self) -> list[Mark]:
-        events = self._session.journal.tail(MARKS, types=["action_result", "checkpoint_loaded"])
+        events = self._session.journal.tail(MARKS, types=MARKING)
         return [mark for mark in map(mark_of, events) if mark is not None]
 
 

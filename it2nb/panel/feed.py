@@ -11,7 +11,7 @@ from it2nb.core.wire_panel import Batch, Head, Mark, Row, Snapshot, WindowAsk, W
 from it2nb.panel.agents import agent_views
 from it2nb.panel.curves import CurveFeed, Packer
 from it2nb.panel.output import OutputFeed
-from it2nb.panel.rows import ROW_TYPES, mark_of, row_of
+from it2nb.panel.rows import MARKING, ROW_TYPES, mark_of, row_of
 from it2nb.panel.terminal import Terminal
 
 #: Rows of each kind in a snapshot.
@@ -62,10 +62,7 @@ class Feed:
 
     def _begin(self) -> None:
         """Find the marks of what happened before this panel was made."""
-        marking = [
-            "action_result", "checkpoint_loaded", "round_started", "guard_tripped"
-        ]  # fmt: skip
-        for event in self._session.journal.tail(MARKS, types=marking):
+        for event in self._session.journal.tail(MARKS, types=MARKING):
             mark = mark_of(event)
             if mark is not None:
                 self._marks.append(mark)

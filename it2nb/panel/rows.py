@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from it2nb.core.drifted import drifted_names, is_in_force
 from it2nb.core.members import batch_lines, is_batch, members_text
 from it2nb.core.readable import is_listing, listing_lines, readable
 from it2nb.core.strict import strict
@@ -39,7 +40,10 @@ ROW_TYPES: tuple[str, ...] = (
     "run_failed",
     "status_changed",
 )
-#: Of these, the ones that are worth a line across the curves.
+#: Events that may be worth a line across the curves.
+MARKING: tuple[str, ...] = (
+    "action_result", "checkpoint_loaded", "guard_tripped", "knob_drifted", "round_started",
+)  # fmt: skip
 _CHANGES = ("set_knob", "set_mode", "batch", "reset_module")
 _TEXT = 300
 _VALUE = 160
@@ -128,6 +132,9 @@ def mark_of(event: Event) -> Mark | None:
             kind, label = "restore", "restored"
         case "round_started" if event.round > 0:
             kind, label = "round", round_text(event.round)
+        case "knob_drifted" if is_in_force(event):
+            shown = {"name": drifted_names(payload)[-1], "after": payload.get("found")}
+            label = f"{_change('set_knob', shown)}, not asked"
         case "guard_tripped":
             kind, label = "guard", str(payload.get("guard") or payload.get("name") or "guard")
     if label is None:

@@ -84,7 +84,7 @@ class InForce:
     def _after_restore(self) -> None:
         """The run went back: whatever is held or multiplied in that state is told anew."""
         last, self._last = self._last, None
-        if last is None or last.action.type not in RESTORES or last.status not in EFFECTIVE:
+        if last is None or last.action.type not in RESTORES or last.outcome not in EFFECTIVE:
             return
         for steered in list(switchboard().steered.values()):
             if steered.name in self._known and steered.session is self._session:

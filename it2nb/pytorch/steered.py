@@ -12,6 +12,7 @@ from it2nb.core.control import StopTraining
 from it2nb.core.faults import guard
 from it2nb.core.knobs import Knob
 from it2nb.pytorch import drift, groups, layered, rules
+from it2nb.pytorch.foreign import Foreign, Written
 from it2nb.pytorch.knobs import knobs_of
 from it2nb.pytorch.live import Live
 from it2nb.pytorch.schedulers import Schedulers
@@ -82,6 +83,7 @@ class SteeredOptimizer:
         ]
         self._count = len(optimizer.param_groups)
         self._look_at = 0
+        self._foreign = Foreign()
         self._handles: list[Any] = []
         self.is_layered = layered.is_layered(optimizer)
         # One whose class left out ``super().__init__`` has nothing to hang a hook on.
@@ -108,7 +110,8 @@ class SteeredOptimizer:
     def glance(self) -> None:
         """Notice who else writes lr, and now and then the others, before requests are let in."""
         changed = () if self._lr is None else self._lr.glance()
-        if changed or self.clock.steps >= self._look_at:
+        steps = self.clock.steps
+        if changed or steps >= self._look_at or steps >= self._foreign.due:
             with guard(f"drift watch of {self.name}", self.session.report):
                 self._notice(changed)
 
@@ -117,6 +120,8 @@ class SteeredOptimizer:
             return
         if changed and self._lr is not None:
             drift.notice(self._lr, changed)
+        if self.clock.steps >= self._foreign.due:
+            self._foreign.look(self)
         if self.clock.steps >= self._look_at:
             self._look_at = self.clock.steps + drift.LOOK_STEPS
             for setting in self.settings.values():
@@ -257,6 +262,9 @@ class SteeredOptimizer:
             # By the run's count: its steps and those of the optimizer may differ.
             row["after_step"] = max(0, self.session.step_count - (self.clock.steps - since))
         self.session.emit("knob_drifted", row)
+        if kept is not True and by == "the loop":
+            step = self.session.step_count
+            self._foreign.note(Written(name, at, expected, found, by, step), self.clock.steps)
 
     # --- state -----------------------------------------------------------------------------
 

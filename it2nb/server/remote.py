@@ -168,7 +168,8 @@ class RemoteSession:
         """Draw the metrics with a marker at each intervention."""
         from it2nb.figures import run_figure
 
-        return run_figure(self.metrics.frame(), self.journal.requests(), metrics)
+        drifts = self.journal.tail(len(self.journal), ("knob_drifted",))
+        return run_figure(self.metrics.frame(), self.journal.requests(), metrics, drifts)
 
     def __repr__(self) -> str:
         said = f"<run {self.run_id} at {self.client.address!r}, {self._status}"

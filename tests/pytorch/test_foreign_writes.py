@@ -6,14 +6,60 @@ import itertools
 from typing import Any
 
 import pytest
+import torch
 
 from it2nb.core.session import Session
+from it2nb.panel.rows import mark_of
 from tests.pytorch.schedules import optimizer_of
-from tests.pytorch.steering import record, rows, run, train
+from tests.pytorch.steering import parameters, record, rows, run, train
 
 
-def notes(session: Session) -> list[str]:
-    return [each["text"] for each in rows(session, "note")]
+def notes(session: Session, level: str = "info") -> list[str]:
+    return [each["text"] for each in rows(session, "note") if each["level"] == level]
+
+
+@pytest.mark.parametrize("group", [0, 1])
+def test_a_value_that_nobody_asked_for_and_that_stays_is_told_once(group: int) -> None:
+    optimizer = torch.optim.SGD(
+        [{"params": parameters(), "lr": lr} for lr in (0.002, 0.004)], momentum=0.5
+    )
+
+    def by_hand(step: int) -> None:
+        if step in (11, 80):
+            optimizer.param_groups[group].update(lr=0.5, momentum=0.25)
+        if step == 60:
+            optimizer.param_groups[group]["lr"] = 0.6
+
+    with run() as (session, _):
+        train(optimizer, 200, session=session, before=by_hand)
+        shown = [each for each in session.warnings if "no request asked" in each]
+    lr, momentum = notes(session, "warning")
+    assert shown == [lr, momentum]
+    old = 0.002 * (group + 1)
+    assert lr.startswith(f"lr[{group}] is 0.5 since step 10, and no request asked for it: the loop")
+    assert f"wrote it over {old};" in lr
+    assert momentum.startswith(f"momentum[{group}] is 0.25 since step 64")
+    drifts = session.journal.tail(900, ("knob_drifted",))
+    marks = [mark for mark in map(mark_of, drifts) if mark is not None]
+    name = "lr" if group == 0 else "lr[1]"
+    assert [(each.step, each.label) for each in marks if "lr" in each.label] == [
+        (10, f"{name} 0.5, not asked")
+    ]
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_schedule_of_the_loop_is_a_row_and_no_warning(every: int) -> None:
+    optimizer = optimizer_of()
+
+    def by_loop(step: int) -> None:
+        if step > 1 and step % every == 0:
+            optimizer.param_groups[0]["lr"] = 0.1 * 0.99**step
+
+    with run() as (session, _):
+        train(optimizer, 100, session=session, before=by_loop)
+        assert session.warnings == []
+    assert len(rows(session, "knob_drifted")) == 1
+    assert notes(session, "warning") == []
 
 
 @pytest.mark.parametrize("writes", [(3,), (3, 8), (2, 8, 9)], ids=str)
