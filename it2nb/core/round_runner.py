@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +15,7 @@ from it2nb.core.actions import ActionSpec
 from it2nb.core.builtin import NoArgs
 from it2nb.core.control import StopTraining
 from it2nb.core.declared import Declared
-from it2nb.core.errors import It2nbError, Rejected, SessionEnded, near
+from it2nb.core.errors import It2nbError, It2nbWarning, Rejected, SessionEnded, near
 from it2nb.core.faults import guard
 from it2nb.core.goal_value import Score, value_of
 from it2nb.core.planning import ask_plan
@@ -75,6 +76,8 @@ class Rounds:
         self._settings: dict[str, Any] = {}
         self._planner: Any = None
         self._knobs: list[KnobView] = []
+        #: Controllers of which it was told that they could not plan.
+        self._failed: set[str] = set()
 
     @property
     def is_baseline(self) -> bool:
@@ -132,7 +135,18 @@ class Rounds:
 
     def plan(self, context: RoundContext) -> Plan | None:
         """Ask the controllers for a plan: the first one that has any."""
+        controllers = self.session.controllers
+        before = {each: each.errors for each in controllers}
         plan, self._planner = ask_plan(self.session, context)
+        for each in controllers:
+            failed = plan is None and each.errors > before.get(each, 0)
+            if failed and each.name not in self._failed:
+                self._failed.add(each.name)
+                with guard(f"warning of {each.name}", self.session.report):
+                    self._warn(
+                        f"{each.name} has no plan for round {context.round}, which is trained as "
+                        f"the baseline was: {each.error}"
+                    )
         return plan
 
     # --- one round ---------------------------------------------------------------------------
@@ -309,10 +323,15 @@ class Rounds:
             with guard(f"knobs of {controller.name}", session.report):
                 for name in controller.knob_names():
                     if name not in session.knobs:
-                        session.warn(
+                        self._warn(
                             f"{controller.name} is to set {name!r:.80}, and no knob has that "
                             f"name{near(name, session.knobs)}"
                         )
+
+    def _warn(self, text: str) -> None:
+        """Tell the panel and, since rounds are called by a script, whoever called them."""
+        self.session.warn(text)
+        warnings.warn(f"run {self.session.run_id}: {text}", It2nbWarning, stacklevel=2)
 
     def _set(self, name: str) -> None:
         value = self._settings.pop(name)
