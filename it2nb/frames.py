@@ -9,8 +9,9 @@ events     t                                float64 (seconds since the session w
 events     type, source, action_id, name    str (missing: NaN)
 events     payload                          object (dict)
 requests   action_id, type, name, source,   str (missing: NaN)
-           actor, status, reason
+           actor, asked, status, reason
 requests   requested, before, after         object (numbers, text, None)
+requests   data                             object (dict, list, text, None)
 requests   step, branch_id, round           int64
 requests   submitted_at                     datetime64[ns, UTC]
 requests   wait_s                           float64 (NaN while pending)
@@ -47,9 +48,9 @@ DTYPES: dict[str, dict[str, str]] = {
     },
     "requests": {
         "action_id": "str", "type": "str", "name": "str", "source": "str", "actor": "str",
-        "requested": "object", "before": "object", "after": "object", "status": "str",
-        "reason": "str", "step": "int64", "branch_id": "int64", "round": "int64",
-        "submitted_at": UTC, "wait_s": "float64",
+        "requested": "object", "asked": "str", "before": "object", "after": "object",
+        "status": "str", "reason": "str", "data": "object", "step": "int64",
+        "branch_id": "int64", "round": "int64", "submitted_at": UTC, "wait_s": "float64",
     },
     "metrics": {"round": "int64", "branch_id": "int64", "step": "int64", "t": "float64"},
     "rounds": {

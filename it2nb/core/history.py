@@ -89,7 +89,9 @@ class History(Record):
     def requests(self) -> pd.DataFrame:
         """Return all requests with their results as a DataFrame. Any thread.
 
-        A request without a result is `pending`, or `waiting` for approval.
+        A request without a result is `pending`, or `waiting` for approval. One that is about no
+        knob has what was asked in `asked` (a note's text, a tag), and what came of any request
+        is in `data`: metrics of an evaluation, path and hash of a checkpoint.
         """
         return requests_frame(request_columns(self._rows_of(REQUEST_TYPES)))
 

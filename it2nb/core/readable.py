@@ -39,7 +39,7 @@ def told(value: Any) -> str:
     return repr(value)
 
 
-def asked_text(payload: Mapping[str, Any]) -> str:
+def asked_text(payload: Mapping[str, Any], most: int = ASKED) -> str:
     """Say what was asked for, in few words: ``"best"``, ``"30, exact yes"``.
 
     Parameters
@@ -47,6 +47,8 @@ def asked_text(payload: Mapping[str, Any]) -> str:
     payload : mapping
         Of the request, without secrets. The first argument stands for itself, unless it is a
         yes or no.
+    most : int
+        Characters.
     """
     parts: list[str] = []
     for key, value in payload.items():
@@ -63,7 +65,7 @@ def asked_text(payload: Mapping[str, Any]) -> str:
             said = orjson.dumps(plain(value)).decode()
         parts.append(f"{key} {said}" if parts else said)
     text = ", ".join(parts)
-    return text if len(text) <= ASKED else text[: ASKED - 3] + "..."
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def size_text(size_bytes: float) -> str:

@@ -6,9 +6,13 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from it2nb.core.readable import asked_text
+
+#: Characters of a note's text, or of other arguments.
+MAX_ASKED = 20_000
 _COLUMNS = (
-    "action_id", "type", "name", "source", "actor", "requested", "before", "after", "status",
-    "reason", "step", "branch_id", "round", "submitted_at", "wait_s",
+    "action_id", "type", "name", "source", "actor", "requested", "asked", "before", "after",
+    "status", "reason", "data", "step", "branch_id", "round", "submitted_at", "wait_s",
 )  # fmt: skip
 
 
@@ -24,7 +28,9 @@ def request_columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     -------
     dict of str to list
         In the order of submission. Step, branch and round are those of the result, of the
-        submission while there is none; `submitted_at` is Unix seconds.
+        submission while there is none; `submitted_at` is Unix seconds. `asked` says what a
+        request was about that is about no knob (a note's text, a tag), `data` is what came of
+        it: metrics, a checkpoint's path, the knobs of a batch.
     """
     table: dict[str, dict[str, Any]] = {}
     for row in rows:
@@ -58,6 +64,7 @@ def _submitted(key: str, row: Mapping[str, Any], payload: Mapping[str, Any]) -> 
         "source": row["source"] or payload.get("source"),
         "actor": payload.get("actor"),
         "requested": asked.get("value"),
+        "asked": None if name or not asked else asked_text(asked, MAX_ASKED),
         "status": "pending",
         "reason": payload.get("reason"),
         "step": row["step"],
@@ -69,10 +76,12 @@ def _submitted(key: str, row: Mapping[str, Any], payload: Mapping[str, Any]) -> 
 
 
 def _settle(entry: dict[str, Any], row: Mapping[str, Any], payload: Mapping[str, Any]) -> None:
-    for name in ("type", "name", "actor", "requested", "before", "after"):
+    for name in ("type", "name", "actor", "requested", "before", "after", "data"):
         value = payload.get(name)
         if value is not None:
             entry[name] = value
+    if entry["asked"] is None and entry["name"] is None:
+        entry["asked"] = payload.get("asked") or None
     entry["source"] = row["source"] or payload.get("source") or entry["source"]
     entry["status"] = payload.get("status")
     entry["reason"] = payload.get("reason") or payload.get("error") or entry["reason"]

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import it2nb
 from it2nb.core.errors import JournalError
 from it2nb.core.journal import Journal
 from it2nb.core.metrics import MetricStore
@@ -368,8 +369,9 @@ def test_a_request_stands_beside_its_result(journal: Journal, clock: Clock) -> N
     frame = journal.requests()
     assert {name: str(dtype) for name, dtype in frame.dtypes.items()} == dtypes_here({
         "action_id": "str", "type": "str", "name": "str", "source": "str", "actor": "str",
-        "requested": "object", "before": "object", "after": "object", "status": "str",
-        "reason": "str", "step": "int64", "branch_id": "int64", "round": "int64",
+        "requested": "object", "asked": "str", "before": "object", "after": "object",
+        "status": "str", "reason": "str", "data": "object",
+        "step": "int64", "branch_id": "int64", "round": "int64",
         "submitted_at": "datetime64[ns, UTC]", "wait_s": "float64",
     })  # fmt: skip
     first = frame.iloc[0]
@@ -387,6 +389,25 @@ def test_a_request_stands_beside_its_result(journal: Journal, clock: Clock) -> N
     assert pd.isna(frame["submitted_at"].iloc[3])
     assert len(frame.query("source == 'panel' and status == 'clamped'")) == 1
     pd.testing.assert_frame_equal(frame, open_journal(FILE).requests())
+
+
+def test_what_was_asked_and_what_came_of_it_stands_in_the_frame(tmp_path: Path) -> None:
+    session = it2nb.TrainingSession(directory=tmp_path, run_id="r")
+    session.evaluator = lambda: {"val_loss": 0.25}
+    text = "a long note " * 100
+    with session.run():
+        session.step({"loss": 1.0})
+        session.do("note", text=text)
+        session.evaluate()
+        session.do("nonsense", x=1)
+        session.step({"loss": 0.5})
+        session.do("note", text="waits")
+        frame = session.journal.requests()
+    assert frame["asked"].tolist()[:1] + frame["asked"].tolist()[2:] == [text, "1", "waits"]
+    assert pd.isna(frame["asked"].iloc[1])
+    assert frame["data"].iloc[1] == {"val_loss": 0.25}
+    assert frame["data"].iloc[2] is None
+    assert it2nb.open(session.path).requests()["asked"].iloc[0] == text
 
 
 def test_a_request_costs_at_most_two_kilobytes_of_memory(journal: Journal) -> None:
