@@ -62,6 +62,8 @@ class Bridge:
         Returns what stands beside the panel, by MIME type, for pages that keep it.
     source : str
         The entry through which requests come: the panel, or the page over HTTP.
+    actor : str, optional
+        Who asks there, where a request does not say so itself.
     clock : object with time() and monotonic()
         Seconds. For tests.
     """
@@ -76,11 +78,13 @@ class Bridge:
         also: Callable[[str], float | None] | None = None,
         picture: Callable[[], dict[str, str]] | None = None,
         source: str = "panel",
+        actor: str | None = None,
         clock: Any = time,
     ) -> None:
         self._session = session
         self._clock = clock
         self._source = source
+        self._actor = actor
         self._send = send
         self._heartbeat_s = heartbeat_s
         self._also = also
@@ -114,7 +118,10 @@ class Bridge:
             self._note_thread()
             if isinstance(request, Submit):
                 # At once, on this thread: the sender may be busy with a curve.
-                self._submitted.append(self._session.submit(request.action, source=self._source))
+                action = request.action
+                if self._actor is not None and action.actor is None and action.source is None:
+                    action = action.model_copy(update={"actor": self._actor})
+                self._submitted.append(self._session.submit(action, source=self._source))
             elif isinstance(request, Answer):
                 answer = self._session.approve if request.approve else self._session.refuse
                 if not answer(request.id, by=self._source):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from typing import Any
 
@@ -44,6 +45,28 @@ class Refusal(Exception):
         """Return the answer: ``{"v": 2, "detail": ...}``."""
         return answer({"v": VERSION, "detail": self.detail}, self.status, self.headers)
 
+    def page(self) -> Response:
+        """Return the answer for somebody who opened the address in a browser."""
+        detail = _NO_TOKEN if self.status == 401 else html.escape(self.detail)
+        headers = {**SAFE_HEADERS, **self.headers, "content-security-policy": "default-src 'none'"}
+        return Response(_PAGE.format(detail=detail), self.status, headers, "text/html")
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head><meta charset="utf-8"><title>it2nb</title></head>
+<body>
+<h1>it2nb: a run is served here</h1>
+{detail}
+</body>
+</html>
+"""
+_NO_TOKEN = """<p>This address alone does not open its panel, or the link was used already or is
+older than ten minutes.</p>
+<p>In the Python that serves the run, <code>print(server.page)</code> prints a new link, where
+<code>server = session.serve()</code>; in a notebook, show <code>server</code> and follow the
+link. Programs send <code>Authorization: Bearer</code> with <code>server.token</code>.</p>"""
+
 
 def answer(content: Any, status: int = 200, headers: Mapping[str, str] = {}) -> Response:
     """Answer with JSON in which every number is finite. Bytes are taken as they are."""
@@ -60,4 +83,11 @@ async def refuse(scope: Scope, receive: Receive, send: Send, refusal: Refusal) -
     if scope["type"] == "websocket" and "websocket.http.response" not in extensions:
         await send({"type": "websocket.close", "code": 1008, "reason": refusal.detail[:120]})
         return
-    await refusal.response()(scope, receive, send)
+    shown = refusal.page() if _is_shown(scope) else refusal.response()
+    await shown(scope, receive, send)
+
+
+def _is_shown(scope: Scope) -> bool:
+    """Whether a browser asks for the page itself, and a person reads the answer."""
+    accepted = dict(scope["headers"]).get(b"accept", b"")
+    return scope["type"] == "http" and scope["path"] == "/" and b"text/html" in accepted

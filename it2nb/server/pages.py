@@ -69,7 +69,7 @@ class Pages:
     def enter(self) -> Page:
         """Open the mailbox of a new page."""
         if self._bridge is None:
-            self._bridge = Bridge(self._serving.session, self._send, source="http")
+            self._bridge = Bridge(self._serving.session, self._send, source="http", actor="page")
             self._serving.when_closed(self.close)
         page = Page(self._serving, self._bridge)
         self._open.add(page)

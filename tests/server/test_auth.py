@@ -98,6 +98,21 @@ def test_the_token_is_taken_from_a_header_and_in_a_query_for_page_and_sockets_al
         assert json.loads(opened.recv(timeout=LIMIT_S))["seq"] == 0
 
 
+@pytest.mark.parametrize("query", ["", "?token=wrong", "?ticket=used"])
+def test_a_browser_without_the_token_reads_where_the_link_is(
+    served: Served, stranger: httpx.Client, query: str
+) -> None:
+    accept = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+    told = stranger.get(f"/{query}", headers=accept)
+    assert told.status_code == 401
+    assert told.headers["content-type"].startswith("text/html")
+    assert "print(server.page)" in told.text
+    assert not any(each in told.text for each in secrets_of(served))
+    for path, headers in (("/state", accept), ("/", {"accept": "*/*"})):
+        plain = stranger.get(path, headers=headers)
+        assert (plain.status_code, plain.headers["content-type"]) == (401, "application/json")
+
+
 def test_clients_that_can_send_no_header_have_it_in_the_path(
     stranger: httpx.Client, served: Served
 ) -> None:

@@ -66,7 +66,7 @@ def test_a_page_gets_a_snapshot_then_what_changes_and_can_steer(served: Served) 
         served.loop.advance()
         rows = (row for message, _ in heard(socket) for row in message.get("rows", []))
         row = next(each for each in rows if each["action_id"] == "mine")
-    assert (row["status"], row["source"]) == ("applied", "http")
+    assert (row["status"], row["source"], row["actor"]) == ("applied", "http", "page")
     assert served.values["lr"] == 0.3
 
 
