@@ -407,6 +407,7 @@ def test_what_was_asked_and_what_came_of_it_stands_in_the_frame(tmp_path: Path) 
     assert pd.isna(frame["asked"].iloc[1])
     assert frame["data"].iloc[1] == {"val_loss": 0.25}
     assert frame["data"].iloc[2] is None
+    assert session.path is not None
     assert it2nb.open(session.path).requests()["asked"].iloc[0] == text
 
 
