@@ -215,7 +215,8 @@ class Running:
             raise RunInProgress(
                 f"{session.run_id} still runs in this namespace ({session.status}, step "
                 f"{session.step_count}), and two loops would overwrite each other's variables. "
-                f"%it2 wait waits for it, %it2 stop ends it"
+                f"%it2 panel shows its panel, %it2 wait waits for it, %it2 stop ends it",
+                session,
             )
 
     def begin(self, namespace: dict[str, Any], run: Run) -> None:
@@ -229,7 +230,19 @@ class Running:
 
 
 class RunInProgress(It2nbError):
-    """Another run lives in this namespace."""
+    """Another run lives in this namespace.
+
+    Parameters
+    ----------
+    message : str
+        For people.
+    session : Session
+        The session of the run that lives.
+    """
+
+    def __init__(self, message: str, session: Session) -> None:
+        super().__init__(message)
+        self.session = session
 
 
 #: The runs of this process.

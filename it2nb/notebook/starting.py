@@ -10,7 +10,7 @@ from it2nb.core.recording import cell_row
 from it2nb.core.session import Session
 from it2nb.notebook.output import CellOutput
 from it2nb.notebook.plan import Plan
-from it2nb.notebook.runner import Run, running
+from it2nb.notebook.runner import Run, RunInProgress, running
 from it2nb.notebook.wiring import Wiring
 from it2nb.session import TrainingSession
 
@@ -23,7 +23,14 @@ def start(shell: Any, plan: Plan, output: CellOutput, *, waits: bool) -> Run:
     RunInProgress
         While another run lives in the namespace.
     """
-    running.refuse_second(shell.user_ns)
+    try:
+        running.refuse_second(shell.user_ns)
+    except RunInProgress as err:
+        if plan.options.panel:
+            # Running the cell once more has cleared the panel that stood under it.
+            with guard("showing the panel", err.session.report):
+                _show_panel(err.session)
+        raise
     session = _session(plan, shell.user_ns)
     if plan.again is not None:
         plan.again.attach(session, go_on=plan.options.go_on)
@@ -72,6 +79,6 @@ def _show_panel(session: Session) -> Any:
 
     from it2nb.notebook.panel import Panel
 
-    panel = Panel(session)
+    panel = Panel.of(session)
     display(panel)
     return panel

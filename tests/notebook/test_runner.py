@@ -50,7 +50,8 @@ def test_a_second_run_is_refused_with_the_way_out_c30(quiet: Kernel) -> None:
         "%%it2 --no-panel\nturns = 'overwritten'\nfor _ in range(3): pass", fails=True
     )
     assert "still runs in this namespace" in refused.error
-    assert "%it2 wait waits for it, %it2 stop ends it" in refused.error
+    assert "%it2 panel shows its panel, %it2 wait waits for it, %it2 stop ends it" in refused.error
+    assert refused.messages("display_data") == []
     assert "Traceback" not in refused.error
     assert quiet.value("it2nb.current().run_id") == run_id
     assert quiet.value("type(turns)") == "<class 'int'>"
@@ -59,6 +60,21 @@ def test_a_second_run_is_refused_with_the_way_out_c30(quiet: Kernel) -> None:
     assert end_of(quiet) == "'finished'"
     assert quiet.value("it2nb.current().run_id") != run_id
     assert quiet.value(f"[s.run_id for s in it2nb.runs()].count({run_id})") == "1"
+
+
+def test_the_same_cell_once_more_shows_the_panel_of_the_run_that_lives(quiet: Kernel) -> None:
+    cell = FOREVER.replace(" --no-panel", "")
+    first = quiet.run(cell)
+    again = quiet.run(cell, fails=True)
+    assert "%it2 panel shows its panel" in again.error
+    assert views(again) == views(first) != []
+
+
+def views(cell: Cell) -> list[str]:
+    """The models whose views stand under a cell."""
+    kind = "application/vnd.jupyter.widget-view+json"
+    shown = [each["content"]["data"] for each in cell.messages("display_data")]
+    return [data[kind]["model_id"] for data in shown if kind in data]
 
 
 FAILING = {
