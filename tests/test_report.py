@@ -187,6 +187,34 @@ def test_the_journal_is_filtered(browser: Browser, report: Path) -> None:
 
 
 @pytest.mark.browser
+def test_the_journal_leaves_room_for_requests_and_says_what_is_below(
+    browser: Browser, tmp_path: Path
+) -> None:
+    session = Session(directory=None)
+    with session.run():
+        for step in range(40):
+            session.submit({"type": "note", "payload": {"text": f"note {step}"}}, source="rule")
+            session.step({"loss": 1.0})
+    rule = "as at 4000: lr x 0.5 and then note 'as planned', whatever the loss has come to by then"
+    path = write(session.journal, tmp_path / "run.html")
+    path.write_text(path.read_text("utf-8").replace('"source":"rule"', f'"source":"{rule}"'))
+    page = Opened(browser, path).page
+    source, request = (page.locator("#journal thead th", has_text=text).bounding_box()
+                       for text in ("source", "request"))  # fmt: skip
+    assert source is not None and request is not None
+    assert source["width"] < 260 < request["width"]
+    assert page.locator("#journal [role=status]").inner_text() == "40 rows, scroll for the rest"
+    page.get_by_label("Find in the journal").fill("note 12")
+    assert page.locator("#journal [role=status]").inner_text() == "1 row"
+    page.get_by_label("Find in the journal").fill("nowhere")
+    assert page.locator("#journal tbody").inner_text() == "no row is like this"
+    # The header stays where it was: the request column is the wide one, also of no rows.
+    empty = page.locator("#journal thead th", has_text="request").bounding_box()
+    assert empty is not None and empty["width"] > 500
+    page.context.close()
+
+
+@pytest.mark.browser
 def test_a_run_of_nothing_and_one_of_odd_numbers_can_be_looked_at(
     browser: Browser, tmp_path: Path
 ) -> None:

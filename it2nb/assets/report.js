@@ -284,7 +284,8 @@
   const filter = { text: "", source: "", status: "", all: false };
   const body = make("tbody");
   const count = make("span", { class: "faint", role: "status" });
-  const columns = [["seq", "n"], ...(severalRounds ? [["round", "n"]] : []), ["step", "n"], ["time", "hide n"], ["source", ""], ["request", "say"], ["result", ""]];
+  const scroll = make("div", { class: "scroll", tabindex: "0" });
+  const columns = [["seq", "n"], ...(severalRounds ? [["round", "n"]] : []), ["step", "n"], ["time", "hide n"], ["source", "who"], ["request", "say"], ["result", ""]];
   const rowsOf = () => {
     const found = [...data.requests, ...(filter.all ? data.rows : drifts)].sort((a, b) => a.seq - b.seq);
     const text = filter.text.toLowerCase();
@@ -305,16 +306,19 @@
         severalRounds ? make("td", { class: "n" }, number((row.round ?? 0) + 1)) : null,
         make("td", { class: "n" }, number(row.step) + (row.branch ? ` · b${row.branch}` : "")),
         make("td", { class: "n hide faint" }, clock(row.t - start)),
-        make("td", {}, row.source ?? "", row.actor && row.actor !== row.source ? make("span", { class: "faint" }, ` ${row.actor}`) : null),
+        make("td", { class: "who" }, make("span", {}, row.source ?? "",
+          row.actor && row.actor !== row.source ? make("span", { class: "faint" }, ` ${row.actor}`) : null)),
         what, make("td", { class: `s-${/^\w+$/.test(row.status ?? "") ? row.status : ""}` }, row.status ?? ""));
       const choose = () => { state.chosen = row.seq; go(row.t); };
       node.addEventListener("click", choose);
       node.addEventListener("keydown", (event) => { if (event.key === "Enter") choose(); });
       return [row, node];
     });
-    body.replaceChildren(...drawn.map(([, node]) => node));
+    const none = make("tr", { class: "none" }, make("td", { colspan: columns.length }, "no row is like this"));
+    body.replaceChildren(...(drawn.length > 0 ? drawn.map(([, node]) => node) : [none]));
     const left = data.left_out ? `, ${data.left_out.toLocaleString("en-US")} older ones are in the journal alone` : "";
-    count.textContent = `${found.length.toLocaleString("en-US")} rows${left}`;
+    const rest = scroll.scrollHeight > scroll.clientHeight + 1 ? ", scroll for the rest" : "";
+    count.textContent = `${found.length.toLocaleString("en-US")} row${found.length === 1 ? "" : "s"}${rest}${left}`;
     markRows();
   };
   const markRows = () => {
@@ -336,8 +340,9 @@
     pick("any result", data.requests.map((row) => row.status), (value) => { filter.status = value; }),
     chip("all rows", () => filter.all, () => { filter.all = !filter.all; drawJournal(); }),
     make("span", { class: "spacer" }), count),
-    make("div", { class: "scroll", tabindex: "0" }, make("table", {},
-      make("thead", {}, make("tr", {}, ...columns.map(([label, kind]) => make("th", { class: kind, scope: "col" }, label)))), body)));
+    scroll);
+  scroll.append(make("table", {},
+    make("thead", {}, make("tr", {}, ...columns.map(([label, kind]) => make("th", { class: kind, scope: "col" }, label)))), body));
 
   // --- about ------------------------------------------------------------------------------------
   const list = (value) => {

@@ -10,11 +10,11 @@ import functools
 import os
 from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from it2nb.core.members import batch_lines, is_batch, members_text
 from it2nb.core.readable import is_listing, listing_lines, readable, told
-from it2nb.core.strict import NonFinite
+from it2nb.core.strict import NonFinite, kind_of
 
 VERSION: Literal[2] = 2
 
@@ -243,7 +243,7 @@ class Member(Message):
 
 
 class LastRequest(Message):
-    """What became of the last request for a knob."""
+    """What became of the last request for a knob; it is for reading."""
 
     id: str
     status: Status
@@ -252,6 +252,12 @@ class LastRequest(Message):
     step: int | None = None
     reason: str | None = None
     source: str | None = None
+
+    @field_serializer("requested", "applied", when_used="json")
+    def _name_nonfinite(self, value: Any) -> Any:
+        # "nan" says more than null, which is what nobody asked for.
+        odd = kind_of(value) if isinstance(value, float) else None
+        return value if odd is None else odd
 
 
 class KnobView(Message):

@@ -2,10 +2,11 @@
 
 import type { Plotly } from "./chart";
 import { h, setAttribute, setText, show } from "./dom";
-import type { Look } from "./figure";
+import { endsOf, type Look, rangeOfAll } from "./figure";
 import { Plot } from "./plot";
 import { type Line, lineOf, type Series } from "./series";
 import type { Store } from "./store";
+import type { Range } from "./strokes";
 import type { Curve, WindowAsk } from "./wire";
 
 /** Share of the page's main thread that drawing may take. */
@@ -17,6 +18,8 @@ const MOST_DEBT_MS = 100;
 const ROUND_MS = 350;
 /** After this time they grow in a frame of their own, where no batch has brought one. */
 const LATE_MS = 2 * ROUND_MS;
+/** Room of plots that share an axis, in rests: when it ends all are drawn, so it ends more rarely. */
+const SHARED_ROOM = 1.25;
 const POINTS = 2_000;
 const SMOOTHING = [0, 0.6, 0.9, 0.97, 0.99];
 
@@ -56,6 +59,8 @@ export class Curves {
   #paidAt = performance.now();
   #dirty = new Set<Plot>();
   #lastRound = 0;
+  /** The x axis of all plots; null where it is to be found anew. */
+  #range: Range | null = null;
 
   constructor(
     private readonly series: Series,
@@ -98,6 +103,7 @@ export class Curves {
       before?.marks !== store.marks ||
       before?.branches !== store.branches ||
       before?.head.status !== store.head.status;
+    if (whole) this.#range = null;
     for (const [name, plot] of this.#byName) {
       if (whole) plot.invalidate();
       if (whole || changed.has(name)) this.#dirty.add(plot);
@@ -256,6 +262,7 @@ export class Curves {
   }
 
   #redraw(): void {
+    this.#range = null;
     for (const plot of this.#byName.values()) {
       plot.colors = null;
       plot.invalidate();
@@ -380,13 +387,34 @@ export class Curves {
     this.#purseMs = Math.max(-MOST_DEBT_MS, this.#purseMs - (now - began));
   }
 
+  /** The x axis for a plot: where it has ended, all plots get the next one in this round. */
+  #rangeFor(plot: Plot, store: Store): Range {
+    const plots = [...this.#byName.values()];
+    const lines = plots.map((each) => each.lines(this.series));
+    const [first, last] = endsOf(lines, this.#look);
+    const now = this.#range;
+    if (now !== null && (this.#look.zoom !== null || (first >= now[0] && last <= now[1])))
+      return now;
+    const room = plots.length > 1 ? SHARED_ROOM : 1;
+    const restMs = room * Math.max(...plots.map((each) => each.restMs));
+    this.#range = rangeOfAll(lines, store, this.#look, restMs);
+    for (const each of plots) {
+      if (each === plot) continue;
+      each.invalidate();
+      this.#dirty.add(each);
+    }
+    return this.#range;
+  }
+
   #drawNext(round: Plot[]): void {
     const plot = round.shift();
     if (plot !== undefined && this.#plotly !== null && this.#store !== null) {
       this.#dirty.delete(plot);
       const first = !plot.drawn;
       const began = performance.now();
-      plot.draw(this.#plotly, this.series, this.#store, this.#look);
+      const [store, range] = [this.#store, this.#range];
+      plot.draw(this.#plotly, this.series, store, this.#look, () => this.#rangeFor(plot, store));
+      if (this.#range !== range) round = [...this.#dirty];
       // The first drawing is slow and comes once.
       if (!first) this.#pay(began);
     }

@@ -8,6 +8,8 @@ export interface Hands {
   commit(value: Json): void;
   refuse(asked: Json, why: string): void;
   edited(): void;
+  /** The value in force was asked for, or none: nothing is to be done. */
+  keep(): void;
 }
 
 export interface Editor {

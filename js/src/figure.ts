@@ -3,7 +3,7 @@
 import { type Layout, plain, type Trace } from "./chart";
 import { type Line, smooth } from "./series";
 import { isOver, type Store } from "./store";
-import { type Frame, frameOf, MARGIN } from "./strokes";
+import { type Frame, frameOf, MARGIN, type Range, rangeOf } from "./strokes";
 import type { Mark } from "./wire";
 import { hasRounds, roundName } from "./words";
 
@@ -31,6 +31,9 @@ export interface Colors {
 const MOST_LINES = 60;
 /** About the width of a character of a label. */
 const CHARACTER_PX = 5.6;
+const MOST_CHARACTERS = 18;
+/** Lines this close look like one. */
+const SAME_PX = 2;
 
 /** JupyterLab's colours as the browser resolves them: Plotly knows no CSS variables. */
 export function readColors(element: Element): Colors {
@@ -94,11 +97,11 @@ export function figureOf(
   look: Look,
   colors: Colors,
   width: number,
-  restMs = 0,
+  range = rangeOfAll([lines], store, look),
 ): Figure {
   const data = strokesOf(lines, store, look, colors);
   const strokes = data.length;
-  const frame = frameOf(data, look.log, look.zoom, growthOf(store, look, restMs));
+  const frame = frameOf(data, look.log, range);
   const odd: { x: number[]; y: number[]; text: string[] } = { x: [], y: [], text: [] };
   for (const line of lines) collectOdd(line, look, odd);
   if (odd.x.length > 0) {
@@ -121,6 +124,28 @@ export function figureOf(
   if (marks.length > 0) data.push(markTrace(marks, hasRounds(store.head), look, colors));
   const layout = layoutOf(marks, frame, look, colors, width);
   return { data, strokes, layout, config: CONFIG, frame };
+}
+
+/** The x axis of plots that stand together, with room for what comes in this time. */
+export function rangeOfAll(
+  plots: readonly (readonly Line[])[],
+  store: Pick<Store, "head">,
+  look: Look,
+  restMs = 0,
+): Range {
+  if (look.zoom !== null) return look.zoom;
+  return rangeOf(endsOf(plots, look), growthOf(store, look, restMs));
+}
+
+/** Where the lines of these plots begin and end; the wrong way round where there are none. */
+export function endsOf(plots: readonly (readonly Line[])[], look: Look): [number, number] {
+  let [first, last] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+  for (const line of plots.flat()) {
+    const x = look.axis === "step" ? line.steps : line.times;
+    first = Math.min(first, x[0] ?? first);
+    last = Math.max(last, x.at(-1) ?? last);
+  }
+  return [first, last];
 }
 
 /** What a curve gains in this time, on the x axis; null when the run is over. */
@@ -260,6 +285,8 @@ function layoutOf(
       ...axis,
       range: [...frame.x],
       autorange: false,
+      // A label that is cut off at the edge reads as another number.
+      ticklabeloverflow: "hide past div",
       nticks: Math.max(3, Math.floor(width / 90)),
       tickformat: look.axis === "step" ? ",~r" : "~r",
       ticksuffix: look.axis === "step" ? "" : " s",
@@ -327,6 +354,7 @@ function labelled(marks: readonly Mark[], frame: Frame, look: Look, width: numbe
   const px = (mark: Mark) =>
     ((look.axis === "step" ? mark.step : mark.t) - low) * (inner / Math.max(1e-9, high - low));
   const taken: [number, number][] = [];
+  const lines = marks.map(px);
   const order = [...marks].reverse().sort((a, b) => rank(b, look) - rank(a, look));
   return order.flatMap((mark) => {
     const at = px(mark);
@@ -337,6 +365,11 @@ function labelled(marks: readonly Mark[], frame: Frame, look: Look, width: numbe
       const to = from + wide;
       if (from < -40 || to > inner + 8) continue;
       if (taken.some(([low, high]) => from < high && to > low)) continue;
+      // Over the line of another mark it would be read as that one's; the chosen one has a colour.
+      const crosses = lines.some(
+        (each) => Math.abs(each - at) > SAME_PX && each > from && each < to,
+      );
+      if (crosses && mark.seq !== look.selected) continue;
       taken.push([from, to]);
       return [{ mark, left }];
     }
@@ -348,8 +381,15 @@ function rank(mark: Mark, look: Look): number {
   return mark.seq === look.selected ? 1 : 0;
 }
 
-function short(label: string): string {
-  return label.length > 18 ? `${label.slice(0, 17)}…` : label;
+/** A long name gives way to its value: a part of a number would be another number. */
+export function short(label: string): string {
+  if (label.length <= MOST_CHARACTERS) return label;
+  const [, name, value] = /^(\S*[^\s,]) (\S+)$/.exec(label) ?? [];
+  const room = MOST_CHARACTERS - 2 - (value ?? "").length;
+  if (name === undefined || (room < 3 && Number.isNaN(Number(value)))) {
+    return `${label.slice(0, MOST_CHARACTERS - 1)}…`;
+  }
+  return `${name.slice(0, Math.max(1, room))}… ${value}`;
 }
 
 const CONFIG: Layout = {

@@ -199,7 +199,7 @@ class View {
     const { channel } = session;
     this.#place = channel.store.place;
     addStyles(parent);
-    this.#status = new Status((fault) => channel.dispatch({ kind: "dismissed", fault }));
+    this.#status = new Status((text) => channel.dispatch({ kind: "dismissed", text }));
     this.#actions = new Actions((type, payload) => channel.submit(type, payload), signal);
     this.#knobs = new Knobs(
       (name, value) => channel.submit("set_knob", { name, value }),

@@ -6,7 +6,7 @@ import { editorFor } from "./editors";
 import { brief, saidText, valueText } from "./numbers";
 import type { Ask, Store } from "./store";
 import type { Json, KnobView } from "./wire";
-import { knobSaid, knobTitle, type Said, withExact } from "./words";
+import { knobSaid, knobTitle, type Said, toneOf, withExact } from "./words";
 
 export type SetKnob = (name: string, value: Json, mode?: string) => void;
 
@@ -29,6 +29,8 @@ export class KnobRow {
   #said = h("div", { class: "it2-said" });
   #editor: Editor;
   #localSaid: Said | null = null;
+  /** The refused request that is done with: its value was replaced by the one in force. */
+  #doneWith: string | null = null;
   #confirm = h("div", { class: "it2-confirm", role: "alertdialog" });
   #context: Context | null = null;
 
@@ -53,6 +55,7 @@ export class KnobRow {
       commit: (value) => this.#commit(value),
       refuse: (asked, why) => this.#refuse(asked, why),
       edited: () => this.#edited(),
+      keep: () => this.#keep(),
     });
     const row = h("div", { class: "it2-row", "data-kind": this.#editor.kind }, name);
     row.append(...this.#editor.elements);
@@ -114,7 +117,9 @@ export class KnobRow {
     const { store, now } = this.#context ?? { store: null, now: 0 };
     if (store === null) return;
     const context = { now, place: store.place };
-    const said = this.#localSaid ?? knobSaid(this.#view, this.#ask, context) ?? also;
+    const done = this.#view.last?.id === this.#doneWith;
+    const view = done ? { ...this.#view, last: null } : this.#view;
+    const said = this.#localSaid ?? knobSaid(view, this.#ask, context) ?? also;
     setText(this.#said, said?.text ?? "");
     setAttribute(this.#said, "data-tone", said?.tone ?? null);
     setAttribute(this.#said, "title", said?.exact ?? null);
@@ -128,6 +133,12 @@ export class KnobRow {
   #edited(): void {
     this.#localSaid = null;
     show(this.#confirm, false);
+  }
+
+  #keep(): void {
+    const { last } = this.#view;
+    if (last !== null && toneOf(last.status) === "no") this.#doneWith = last.id;
+    this.#updateSaid(null);
   }
 
   #commit(value: Json): void {

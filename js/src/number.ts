@@ -110,17 +110,27 @@ export function numberEditor(first: KnobView, dtype: "float" | "int", hands: Han
     setText(cover, "");
     setAttribute(field, "data-long", null);
     hands.edited();
-    valid(parseNumber(field.value, dtype).ok);
+    valid(isEmpty() || parseNumber(field.value, dtype).ok);
   });
+  const isEmpty = () => field.value.trim() === "";
+  const back = () => {
+    valid(true);
+    showValue(view.value);
+    hands.keep();
+  };
   const enter = () => {
     aiming = false;
     if (!typing) return;
     typing = false;
+    if (isEmpty()) {
+      back();
+      return;
+    }
     const text = field.value;
     const parsed = parseNumber(text, dtype);
     if (parsed.ok) {
       valid(true);
-      if (parsed.value === view.value && asked === null) showValue(view.value);
+      if (parsed.value === view.value && asked === null) back();
       else hands.commit(parsed.value);
     } else {
       showValue(view.value);

@@ -65,6 +65,8 @@ export function saidText(value: Json | undefined): string {
 export function valueText(value: Json | undefined): string {
   if (value === undefined || value === null) return "–";
   if (typeof value === "number") return exact(value);
+  // JSON has no word for these: they come as text.
+  if (value === "nan" || value === "inf" || value === "-inf") return value;
   if (typeof value === "string") return JSON.stringify(value);
   if (typeof value === "boolean") return value ? "on" : "off";
   const text = JSON.stringify(value);

@@ -22,7 +22,9 @@ export const WORDS: { [place in Place]: Words } = {
       "Waiting for the kernel. When a cell is running, the panel comes when it ends; where no " +
       "kernel is connected, the picture below shows the last state.",
     chart: "Waiting for the kernel: the chart library comes when the cell ends.",
-    gone: "The kernel is gone: what you see is the last state. Run the cell again.",
+    gone:
+      "The kernel is gone: what you see is the last state. " +
+      "Run `%load_ext it2nb`, then the cell again.",
     off: "the kernel is gone",
     silent: (since) => `No word from the kernel for ${since}.`,
     queued: (count) =>

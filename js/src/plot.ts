@@ -6,7 +6,7 @@ import { type Figure, figureOf, type Look, readColors, strokesOf } from "./figur
 import { latestText } from "./numbers";
 import type { Line, Series } from "./series";
 import type { Store } from "./store";
-import { fits, MARGIN, pathOf } from "./strokes";
+import { fits, MARGIN, pathOf, type Range } from "./strokes";
 import type { Latest } from "./wire";
 
 /** Between two drawings of a plot by Plotly because its curve has grown, as a multiple of one. */
@@ -88,12 +88,22 @@ export class Plot {
     this.#figure = null;
   }
 
-  draw(plotly: Plotly, series: Series, store: Store, look: Look): void {
+  /** The time that its drawings by Plotly keep between each other, milliseconds. */
+  get restMs(): number {
+    return this.#restMs;
+  }
+
+  lines(series: Series): readonly Line[] {
+    return this.zoomed ?? series.lines(this.name);
+  }
+
+  /** `axis` gives the x axis, and is asked only where there is something to draw. */
+  draw(plotly: Plotly, series: Series, store: Store, look: Look, axis: () => Range): void {
     if (this.grow(series, store, look)) return;
     this.colors ??= readColors(this.#div);
-    const lines = this.zoomed ?? series.lines(this.name);
+    const lines = this.lines(series);
     const width = this.#div.clientWidth;
-    this.#figure = figureOf(lines, store, look, this.colors, width, this.#restMs);
+    this.#figure = figureOf(lines, store, look, this.colors, width, axis());
     const { data, layout, config } = this.#figure;
     this.#points = pointsOf(lines);
     const began = performance.now();
@@ -131,7 +141,7 @@ export class Plot {
     const figure = this.#figure;
     // What the pointer reads is Plotly's own copy of the numbers: under it, all is drawn.
     if (figure === null || this.colors === null || this.#div.matches(":hover")) return false;
-    const lines = this.zoomed ?? series.lines(this.name);
+    const lines = this.lines(series);
     const points = pointsOf(lines);
     const { width, height } = this.#room;
     const [low, high] = figure.frame.x;

@@ -39,7 +39,7 @@ export class Status {
   #bar = h("b");
   #shown = "";
 
-  constructor(private readonly dismiss: (fault: string) => void) {
+  constructor(private readonly dismiss: (text: string) => void) {
     this.#pill.append(this.#dot, this.#pillText);
     this.head.append(
       this.#name,
@@ -106,15 +106,14 @@ export class Status {
         const line = h("div", { class: `it2-notice it2-${notice.tone}` });
         line.append(h("span", { class: "it2-grow", text: notice.text }));
         if (notice.code !== undefined) line.append(h("code", { text: notice.code }));
-        const { fault } = notice;
-        if (fault !== undefined) {
+        if (notice.closes) {
           const close = h("button", {
             type: "button",
             class: "it2-x",
             "aria-label": "Dismiss",
             title: "Dismiss",
             text: "×",
-            on: { click: () => this.dismiss(fault) },
+            on: { click: () => this.dismiss(notice.text) },
           });
           line.append(close);
         }
@@ -141,7 +140,8 @@ export interface Notice {
   tone: "no" | "clamp" | "wait";
   text: string;
   code?: string;
-  fault?: string;
+  /** Whether a hand may put it away. */
+  closes?: boolean;
 }
 
 /** What is worth a line above the knobs, the worst first. */
@@ -178,7 +178,9 @@ export function noticesOf(store: Store, now: number): Notice[] {
   if (head.degraded !== null) {
     notices.push({ tone: "no", text: `The journal is not on disk: ${head.degraded}` });
   }
-  for (const text of head.warnings) notices.push({ tone: "clamp", text });
-  for (const fault of store.faults) notices.push({ tone: "no", text: fault, fault });
+  for (const text of head.warnings) {
+    if (!store.dismissed.includes(text)) notices.push({ tone: "clamp", text, closes: true });
+  }
+  for (const text of store.faults) notices.push({ tone: "no", text, closes: true });
   return notices;
 }

@@ -65,6 +65,8 @@ export interface Store {
   /** What the run printed, by line, oldest first; a line that is left out comes later. */
   output: OutputLine[];
   faults: string[];
+  /** Warnings of the run that a hand has put away; one that comes again is shown again. */
+  dismissed: string[];
   subshell: boolean;
   variable: string;
   heartbeatS: number | null;
@@ -80,7 +82,7 @@ export type Happening =
   | { kind: "asked"; ask: Ask }
   | { kind: "watched"; names: string[] }
   | { kind: "connected"; connected: boolean }
-  | { kind: "dismissed"; fault: string };
+  | { kind: "dismissed"; text: string };
 
 export const EMPTY: Store = {
   place: "notebook",
@@ -120,6 +122,7 @@ export const EMPTY: Store = {
   said: null,
   output: [],
   faults: [],
+  dismissed: [],
   subshell: false,
   variable: "it2nb.current()",
   heartbeatS: null,
@@ -141,10 +144,22 @@ export function reduce(store: Store, happening: Happening): Store {
         ? store
         : { ...store, connected: happening.connected };
     case "dismissed":
-      return { ...store, faults: store.faults.filter((fault) => fault !== happening.fault) };
+      return dismiss(store, happening.text);
     default:
       return never(happening);
   }
+}
+
+function dismiss(store: Store, text: string): Store {
+  const faults = store.faults.filter((fault) => fault !== text);
+  return { ...store, faults, dismissed: stillSaid([...store.dismissed, text], store.head) };
+}
+
+/** Of what was put away, the warnings that hold. */
+function stillSaid(dismissed: string[], head: Head): string[] {
+  return dismissed.every((text) => head.warnings.includes(text))
+    ? dismissed
+    : dismissed.filter((text) => head.warnings.includes(text));
 }
 
 function receive(store: Store, message: PanelMessage, now: number): Store {
@@ -231,6 +246,7 @@ function batch(store: Store, message: Batch): Store {
   if (message.head !== null) {
     next.head = message.head;
     next.headAt = store.heardAt;
+    next.dismissed = stillSaid(store.dismissed, message.head);
   }
   if (message.knobs.length > 0) {
     next.knobs = { ...next.knobs };

@@ -5,6 +5,8 @@
  */
 
 /** Ends of both axes; on a log axis those of the values' logarithms, as Plotly has it. */
+export type Range = readonly [number, number];
+
 export interface Frame {
   x: [number, number];
   y: [number, number];
@@ -24,34 +26,31 @@ interface Columns {
 }
 
 /**
- * Axes around these columns, with room for what comes; `zoom` fixes the x axis. `growth` is what
- * the curve gains until the next drawing, in units of the x axis; null when it is over.
+ * The x axis of curves with these ends, with room for what comes: `growth` is what they gain until
+ * the next drawing, in units of the axis; null when they are over.
  */
-export function frameOf(
-  columns: readonly Columns[],
-  log: boolean,
-  zoom: readonly [number, number] | null,
-  growth: number | null,
-): Frame {
-  let [x0, x1, y0, y1] = [Infinity, -Infinity, Infinity, -Infinity];
-  for (const { x, y } of columns) {
-    for (let i = 0; i < x.length; i++) {
-      const at = x[i] as number;
-      if (at < x0) x0 = at;
-      if (at > x1) x1 = at;
-      const value = level(y[i] ?? null, log);
+export function rangeOf([first, last]: Range, growth: number | null): Range {
+  if (first > last) return rangeOf([0, 1], growth);
+  const end = first === last ? first + 1 : last;
+  return [first, end + ahead(end - first, growth)];
+}
+
+/** Axes around these columns, along this stretch of the x axis. */
+export function frameOf(columns: readonly Columns[], log: boolean, range: Range): Frame {
+  let [y0, y1] = [Infinity, -Infinity];
+  for (const { y } of columns) {
+    for (const each of y) {
+      const value = level(each, log);
       if (value === null) continue;
       if (value < y0) y0 = value;
       if (value > y1) y1 = value;
     }
   }
-  if (x0 > x1) [x0, x1] = [0, 1];
   if (y0 > y1) [y0, y1] = log ? [-1, 0] : [0, 1];
-  if (x0 === x1) x1 = x0 + 1;
   // Half of each first: the distance of two huge values may be infinite.
   const pad = AROUND * (y1 / 2 - y0 / 2) * 2 || Math.abs(y0) * 0.1 || 0.5;
   return {
-    x: zoom === null ? [x0, x1 + ahead(x1 - x0, growth)] : [zoom[0], zoom[1]],
+    x: [...range],
     y: [finite(y0 - pad), finite(y1 + pad)],
     log,
   };

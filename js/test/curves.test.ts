@@ -8,11 +8,14 @@ import { EMPTY, type Store } from "../src/store";
 /** Draws what Plotly draws as far as curves look at it, and notes how often and up to where. */
 class Chart {
   drawn: number[] = [];
+  /** The x axis of each plot. */
+  axes = new Map<HTMLElement, number[]>();
   zoom: (event: object) => void = () => undefined;
 
   react(div: HTMLElement, data: { x: number[] }[], layout: { xaxis: { range: number[] } }): void {
     const ends = data.flatMap((trace) => trace.x.at(-1) ?? []);
     this.drawn.push(Math.min(Math.max(...ends), layout.xaxis.range[1] as number));
+    this.axes.set(div, layout.xaxis.range);
     const paths = data.map(() => '<g class="trace"><path class="js-line" d="M0,0"/></g>');
     div.innerHTML = `<svg><g class="scatterlayer">${paths.join("")}</g></svg>`;
     Object.assign(div, {
@@ -78,7 +81,7 @@ interface Watched {
   tell(step: number, value?: number, status?: Store["head"]["status"]): void;
 }
 
-async function watched(): Promise<Watched> {
+async function watched(watch = ["loss"]): Promise<Watched> {
   const chart = new Chart();
   const series = new Series();
   const asked: { lo: number; hi: number }[] = [];
@@ -91,17 +94,21 @@ async function watched(): Promise<Watched> {
   };
   const curves = new Curves(series, hands, abort.signal);
   document.body.append(curves.element);
-  const watch = ["loss"];
   let last = 0;
   const tell = (step: number, value = 0.5, status: Store["head"]["status"] = "running") => {
     const steps = Array.from({ length: step - last }, (_, i) => last + i + 1);
-    const values = steps.map((each, i) => (i === steps.length - 1 ? value : each % 2));
+    const flat = steps.map((each) => each % 2);
+    const values = flat.map((each, i) => (i === steps.length - 1 ? value : each));
     last = step;
-    const data = new Float64Array([...steps, ...steps.map((each) => each / 100), ...values]);
-    const curve = { name: "loss", branch_id: 0, round: 0, at: 0, thinned: false };
-    series.append({ ...curve, count: steps.length }, data);
+    const columns = [...steps, ...steps.map((each) => each / 100)];
+    const curve = { branch_id: 0, round: 0, at: 0, thinned: false, count: steps.length };
+    // The others are calm.
+    for (const name of watch) {
+      const data = new Float64Array([...columns, ...(name === watch[0] ? values : flat)]);
+      series.append({ ...curve, name }, data);
+    }
     const head = { ...EMPTY.head, status, step, steps_per_s: 100 };
-    curves.update({ ...EMPTY, synced: true, watch, head }, new Set(["loss"]));
+    curves.update({ ...EMPTY, synced: true, watch, head }, new Set(watch));
   };
   await pass(50);
   return { curves, chart, series, asked, tell };
@@ -137,6 +144,23 @@ test("while a curve grows inside of its axes Plotly has nothing to do", async ()
     await pass(200);
   }
   expect(chart.drawn.length).toBe(before);
+});
+
+test("plots that stand together have one x axis, whenever one of them is drawn", async () => {
+  const { chart, tell } = await watched(["loss", "acc", "lr"]);
+  const axes = () => new Set([...chart.axes.values()].map((range) => range.join()));
+  tell(10);
+  await pass(1_000);
+  expect(chart.axes.size).toBe(3);
+  let apart = 0;
+  for (let step = 30; step <= 6_000; step += 20) {
+    tell(step, step % 700 === 10 ? step : 0.5);
+    await pass(300);
+    if (axes().size > 1) apart += 1;
+  }
+  expect(apart).toBe(0);
+  // An axis of its own for each of them took 46.
+  expect(chart.drawn.length).toBeLessThanOrEqual(46);
 });
 
 test("lines that only grow do so in the frame of a batch", async () => {

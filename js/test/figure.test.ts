@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { type Colors, figureOf, type Look } from "../src/figure";
+import { type Colors, figureOf, type Look, short } from "../src/figure";
 import type { Line } from "../src/series";
 import { EMPTY } from "../src/store";
 import type { Mark } from "../src/wire";
@@ -70,6 +70,40 @@ test("labels of marks are text, and none lies on another", () => {
   expect(JSON.stringify([layout, data])).not.toContain("<img");
   expect(data.at(-1)?.text?.[0]).toContain("&lt;img");
   expect(layout.shapes).toHaveLength(3);
+});
+
+test.each([
+  ["lr 1e-3", "lr 1e-3"],
+  ["label_smoothing 0.3", "label_smoothi… 0.3"],
+  ["layers.0.attention.scale -1.2346e-5", "layers… -1.2346e-5"],
+  ["an_odd_knob 12345678901234567890", "a… 12345678901234567890"],
+  ["a guard that says much", "a guard that says…"],
+  ["lr, weight_decay, betas[0]", "lr, weight_decay,…"],
+])("of %s the name is shortened, never the value", (label, shown) => {
+  expect(short(label)).toBe(shown);
+});
+
+test("no label reaches over the line of another mark, unless it is the chosen one", () => {
+  const marks = [mark(1, 8, "lr 0.001"), mark(2, 15, "label_smoothing 0.3"), mark(3, 24)];
+  const named = (selected: number | null) => {
+    const { layout } = figure([line(Array(100).fill(1))], marks, { selected });
+    return (layout.annotations as { name: string }[]).map((each) => each.name);
+  };
+  // The second has 50 px on its right and 40 px on its left, and is longer than both.
+  expect(named(null)).toEqual(["3", "1"]);
+  expect(named(2)).toEqual(["2", "1"]);
+});
+
+test("marks of one step are told by the newest of them", () => {
+  const { layout } = figure(
+    [line(Array(100).fill(1))],
+    [mark(1, 50, "lr 1"), mark(2, 50, "eps 2")],
+  );
+  const labels = layout.annotations as { name: string; xanchor: string }[];
+  expect(labels.map((each) => [each.name, each.xanchor])).toEqual([
+    ["2", "left"],
+    ["1", "right"],
+  ]);
 });
 
 test("the chosen mark stands out, also when it is old", () => {

@@ -92,6 +92,44 @@ test.each(["0,001", "1e-", "abc"])("%s: red, refused, the true value is back", (
   expect(input("lr", "text").getAttribute("aria-invalid")).toBeNull();
 });
 
+function refuse(name: string): void {
+  const last: LastRequest = {
+    v: 2,
+    id: "refused",
+    status: "rejected",
+    requested: "nan",
+    applied: null,
+    step: 7,
+    reason: "nan is not a number",
+    source: "python",
+  };
+  tell(name, { last });
+}
+
+test.each(["", "  "])("an emptied field goes back to the value in force: %o", (text) => {
+  refuse("lr");
+  type("lr", text);
+  expect(input("lr", "text").getAttribute("aria-invalid")).toBeNull();
+  enter("lr");
+  expect(input("lr", "text").value).toBe("3e-4");
+  expect(sent).toEqual([]);
+  expect(said("lr")).toBe("");
+});
+
+test("a refusal is over when the value in force was typed, until the next one", () => {
+  refuse("lr");
+  expect(said("lr")).toBe("python asked nan, rejected: nan is not a number; still 3e-4");
+  type("lr", "0.0003");
+  enter("lr");
+  expect(said("lr")).toBe("");
+  tell("lr", {});
+  expect(said("lr")).toBe("");
+  expect(sent).toEqual([]);
+  const { last } = store.knobs.lr as KnobView;
+  tell("lr", { last: { ...(last as LastRequest), id: "another" } });
+  expect(said("lr")).toContain("rejected");
+});
+
 test("a field with a hand in it keeps its text until the hand is gone", () => {
   const field = input("lr", "text");
   field.dispatchEvent(new Event("focus"));

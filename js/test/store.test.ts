@@ -216,6 +216,21 @@ test("a request carries what was seen, and an id of its own", () => {
 
 // ------------------------------------------------------------------------------- words
 
+test("a warning can be put away, and comes again when it comes again", () => {
+  const said = (store: Store) => noticesOf(store, 1).filter((each) => each.text === "no 'los'");
+  const warned = (store: Store, n: number, warnings: string[]) =>
+    fold(store, { ...quiet, n, head: { ...store.head, warnings } });
+  let store = warned(fold(EMPTY, snapshot), snapshot.n + 1, ["no 'los'", "another"]);
+  expect(said(store)).toMatchObject([{ closes: true }]);
+  store = reduce(store, { kind: "dismissed", text: "no 'los'" });
+  store = warned(store, snapshot.n + 2, ["no 'los'", "another"]);
+  expect(said(store)).toEqual([]);
+  expect(noticesOf(store, 1).map((each) => each.text)).toContain("another");
+  store = warned(store, snapshot.n + 3, []);
+  store = warned(store, snapshot.n + 4, ["no 'los'"]);
+  expect(said(store)).toHaveLength(1);
+});
+
 test("what is said when nobody answers depends on where the panel stands", () => {
   const text = (place: Store["place"], part: Partial<Store>) =>
     noticesOf({ ...fold(EMPTY, snapshot), faults: [], ...part, place }, 20_000)
@@ -223,7 +238,11 @@ test("what is said when nobody answers depends on where the panel stands", () =>
       .join(" ");
   const ask = { id: "x", type: "pause", name: null, requested: null, sentAt: 0, received: false };
   const cases: [Partial<Store>, string, string][] = [
-    [{ connected: false }, "The kernel is gone", "connects again by itself"],
+    [
+      { connected: false },
+      "Run `%load_ext it2nb`, then the cell again.",
+      "connects again by itself",
+    ],
     [{ heardAt: 0 }, "No word from the kernel", "No word from the run's server"],
     [{ heardAt: 20_000, asks: { x: ask } }, "until the cell ends", "not confirmed"],
   ];

@@ -46,6 +46,24 @@ def test_a_typed_value_is_applied_exactly_and_said_so(open_notebook: OpenWith, a
     assert book.script_errors == []
 
 
+def test_buttons_keep_their_place_whatever_the_status_says(open_notebook: OpenWith) -> None:
+    book = open_notebook([SHOW])
+    book.run(0)
+    panel = Steered.under(book, 0)
+    # In one turn of the page: the panel's own word on the time comes between turns.
+    look = """(panel, [width, text]) => {
+      panel.style.width = `${width}px`;
+      panel.querySelector(".it2-facts > :last-child").textContent = text;
+      const at = panel.getBoundingClientRect();
+      const pause = panel.querySelector(".it2-do-pause").getBoundingClientRect();
+      return [pause.left - at.left, pause.top - at.top].map(Math.round);
+    }"""
+    texts = ("", "0:01", "1:23:45:56 · 1:23:45:56 left, and more")
+    for width in (460, 640, 760, 860, 960, 1_000, 1_300):
+        places = [panel.root.evaluate(look, [width, text]) for text in texts]
+        assert places == places[:1] * len(texts), width
+
+
 def test_a_drag_is_one_request_and_nothing_pulls_it_back(open_notebook: OpenWith) -> None:
     # C07
     book = open_notebook([SHOW, "run.lr"])

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from it2nb.core.strict import restore, strict
-from it2nb.core.wire import Action
+from it2nb.core.wire import Action, LastRequest
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(),
@@ -76,3 +76,13 @@ def test_an_action_from_the_papers_wire_is_understood() -> None:
          "unknown": 1}
     )  # fmt: skip
     assert (action.v, action.source, len(action.id)) == (2, "human:web", 24)
+
+
+def test_the_last_request_names_what_is_no_number_for_its_readers() -> None:
+    last = LastRequest(id="1", status="rejected", requested=math.nan, applied=-math.inf)
+    told = orjson.loads(last.model_dump_json())
+    assert (told["requested"], told["applied"]) == ("nan", "-inf")
+    assert math.isnan(last.model_dump()["requested"])
+    plain = LastRequest(id="1", status="applied", requested=0.5, applied="nan is text")
+    told = orjson.loads(plain.model_dump_json())
+    assert (told["requested"], told["applied"]) == (0.5, "nan is text")
