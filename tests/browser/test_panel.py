@@ -53,7 +53,9 @@ def test_buttons_keep_their_place_whatever_the_status_says(open_notebook: OpenWi
     # In one turn of the page: the panel's own word on the time comes between turns.
     look = """(panel, [width, text]) => {
       panel.style.width = `${width}px`;
-      panel.querySelector(".it2-facts > :last-child").textContent = text;
+      const facts = panel.querySelector(".it2-facts");
+      facts.lastChild.textContent = text;
+      facts.lastChild.previousSibling.textContent = text && "1,212 steps/s";
       const at = panel.getBoundingClientRect();
       const pause = panel.querySelector(".it2-do-pause").getBoundingClientRect();
       return [pause.left - at.left, pause.top - at.top].map(Math.round);
