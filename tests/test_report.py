@@ -202,7 +202,7 @@ def test_the_journal_leaves_room_for_requests_and_says_what_is_below(
     source, request = (page.locator("#journal thead th", has_text=text).bounding_box()
                        for text in ("source", "request"))  # fmt: skip
     assert source is not None and request is not None
-    assert source["width"] < 260 < request["width"]
+    assert 150 < source["width"] < 260 < request["width"]
     assert page.locator("#journal [role=status]").inner_text() == "40 rows, scroll for the rest"
     page.get_by_label("Find in the journal").fill("note 12")
     assert page.locator("#journal [role=status]").inner_text() == "1 row"

@@ -15,7 +15,7 @@ import numpy as np
 
 from it2nb.core.wire import KnobView, State
 from it2nb.core.wire_panel import Mark
-from it2nb.panel.rows import cut, number, rounds_text
+from it2nb.panel.rows import cut, number, rounds_text, short_label
 
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
@@ -225,7 +225,7 @@ class _Scale:
             for y in range(int(self._top), int(self._top + self._height), 6):
                 page.line([(x, y), (x, y + 3)], DIM, 0.5)
             if x > free and x < self._left + self._width - 60:
-                free = page.text(x + 3, self._top - 2, cut(mark.label, 16), DIM, size=9) + 6
+                free = page.text(x + 3, self._top - 2, short_label(mark.label, 16), DIM, size=9) + 6
 
     def grid(self, page: Page) -> None:
         """Draw three lines and say what they are."""

@@ -168,6 +168,22 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
+def short_label(label: str, most: int) -> str:
+    """Shorten a mark's label: the name and never the number, a part of which is another number."""
+    name, _, value = label.rpartition(" ")
+    if len(label) <= most or not name or not _is_number(value):
+        return cut(label, most)
+    return f"{name[: max(1, most - len(value) - 4)]}... {value}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _change(action: str, payload: Mapping[str, Any]) -> str:
     name = str(payload.get("name") or "")
     if action == "set_mode":

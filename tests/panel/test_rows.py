@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from it2nb.core.wire import Event, State
-from it2nb.panel.rows import mark_of, number, rounds_text, row_of
+from it2nb.panel.rows import mark_of, number, rounds_text, row_of, short_label
 
 
 def event(kind: str, **payload: Any) -> Event:
@@ -130,3 +130,16 @@ def test_rounds_are_counted_as_people_do() -> None:
 def test_the_round_is_said_where_there_are_several(round: int, most: int | None, said: str) -> None:
     state = State(run_id="r", status="running", round=round, max_rounds=most)
     assert rounds_text(state) == said
+
+
+@pytest.mark.parametrize(
+    ("label", "shown"),
+    [
+        ("lr 0.001", "lr 0.001"),
+        ("dropout.p 0.12345", "dropo... 0.12345"),
+        ("label_smoothing -1.2346e-5", "la... -1.2346e-5"),
+        ("activation gelu_with_more", "activation ge..."),
+    ],
+)
+def test_a_label_keeps_its_number(label: str, shown: str) -> None:
+    assert short_label(label, 16) == shown
