@@ -193,7 +193,8 @@ def test_a_knob_that_is_none_is_told_of_in_the_baseline(controller: Any):
     workflow = Tiny("ci")
     session = it2nb.TrainingSession(workflow.goal, directory=None, seed=1)
     session.attach(controller, blocking=True)
-    session.run_rounds(workflow.train, 1)
+    with pytest.warns(it2nb.It2nbWarning, match="'lrr', and no knob has that name"):
+        session.run_rounds(workflow.train, 1)
     (said,) = [each for each in session.warnings if "'lrr'" in each]
     assert "did you mean 'lr'" in said
 

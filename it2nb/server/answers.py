@@ -56,12 +56,12 @@ _PAGE = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>it2nb</title></head>
 <body>
-<h1>it2nb: a run is served here</h1>
+<h1>it2nb: the page of a run</h1>
 {detail}
 </body>
 </html>
 """
-_NO_TOKEN = """<p>This address alone does not open its panel, or the link was used already or is
+_NO_TOKEN = """<p>This address alone does not open its panel, or the link was used before or is
 older than ten minutes.</p>
 <p>In the Python that serves the run, <code>print(server.page)</code> prints a new link, where
 <code>server = session.serve()</code>; in a notebook, show <code>server</code> and follow the
