@@ -14,7 +14,7 @@ from it2nb.contest import Arena, Budget, arena, probability_of_improvement
 from it2nb.controllers.base import ControllerError
 from it2nb.controllers.optuna import OptunaController
 from it2nb.controllers.pbt import Population
-from it2nb.core.errors import It2nbError
+from it2nb.core.errors import It2nbError, It2nbWarning
 from it2nb.core.goals import Goal
 from it2nb.workflows.base import LoopWorkflow
 from it2nb.workflows.requirements import Requirements
@@ -193,7 +193,7 @@ def test_a_knob_that_is_none_is_told_of_in_the_baseline(controller: Any):
     workflow = Tiny("ci")
     session = it2nb.TrainingSession(workflow.goal, directory=None, seed=1)
     session.attach(controller, blocking=True)
-    with pytest.warns(it2nb.It2nbWarning, match="'lrr', and no knob has that name"):
+    with pytest.warns(It2nbWarning, match="'lrr', and no knob has that name"):
         session.run_rounds(workflow.train, 1)
     (said,) = [each for each in session.warnings if "'lrr'" in each]
     assert "did you mean 'lr'" in said
