@@ -14,13 +14,13 @@ from it2nb.core.control import RunStatus, StopTraining
 from it2nb.core.errors import It2nbError
 from it2nb.core.faults import guard
 from it2nb.core.session import Session
+from it2nb.core.switching import switch_interval
 from it2nb.notebook import modes
 from it2nb.notebook.failure import Failure, failure_of
 from it2nb.notebook.heartbeat import Heartbeat
 from it2nb.notebook.loops import PROBE, probe
 from it2nb.notebook.output import CellOutput, caught_output, flush, inherited_context
 from it2nb.notebook.plan import Plan
-from it2nb.notebook.switching import switch_interval
 from it2nb.notebook.waiting import await_end, wait_for_end
 from it2nb.notebook.wiring import Wiring
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from it2nb.core.faults import Fault, guard
+from it2nb.core.switching import switch_interval
 
 #: Seconds between two batches of numbers alone: each costs the page a frame and the kernel a turn.
 INTERVAL_S = 0.2
@@ -17,6 +18,9 @@ SLOW_S = 1.0
 
 class Sender:
     """Runs `turn` on a daemon thread, now and then or when woken, for as long as needed.
+
+    While it does, threads of this process take turns often, also where the loop runs in a thread
+    of the user's own.
 
     Parameters
     ----------
@@ -52,6 +56,10 @@ class Sender:
                 self._thread.start()
 
     def _run(self) -> None:
+        with switch_interval:
+            self._turns()
+
+    def _turns(self) -> None:
         wait_s: float | None = 0.0
         while True:
             self._woken.wait(wait_s)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import sys
 import threading
+
+import pytest
 
 from it2nb.core.faults import Fault
 from it2nb.panel.sender import Sender
@@ -24,6 +27,25 @@ def test_the_thread_ends_when_there_is_nothing_left_and_comes_back_when_woken() 
         threads[-1].join(PATIENCE_S)
         assert not threads[-1].is_alive()
     assert all(thread.daemon for thread in threads)
+    sender.close()
+
+
+def test_threads_take_turns_often_while_it_lives() -> None:
+    before = sys.getswitchinterval()
+    seen: list[float] = []
+
+    def turn() -> float | None:
+        seen.append(sys.getswitchinterval())
+        return None
+
+    sender = Sender(turn, lambda fault: None)
+    sender.wake()
+    with sender._lock:
+        thread = sender._thread
+    if thread is not None:
+        thread.join(PATIENCE_S)
+    assert seen == [pytest.approx(1e-4)]
+    assert sys.getswitchinterval() == before
     sender.close()
 
 
