@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, settings
+
+from it2nb.core import lifetime
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -43,3 +47,24 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Run each test in a folder of its own: ``it2runs/`` never lands in the checkout."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@contextmanager
+def ending_runs() -> Iterator[None]:
+    """End the runs that are made inside and left alive, and no other.
+
+    Their threads would go on beside all tests after it, and `it2nb.current` is the newest run
+    that lives: a test of another file would be shown them in the place of its own.
+    """
+    # Those of a module's fixture are there before and outlive the test.
+    before = set(lifetime._living)
+    yield
+    for session in set(lifetime._living) - before:
+        session.finish("stopped" if session.started else None, "its test ended")
+
+
+@pytest.fixture(autouse=True)
+def runs_end_with_their_test() -> Iterator[None]:
+    """End the runs that a test leaves."""
+    with ending_runs():
+        yield
