@@ -16,6 +16,7 @@ from it2nb.core.errors import It2nbWarning, SessionEnded, WrongThread
 from it2nb.core.faults import Fault, frameless, guard, is_pressed
 
 if TYPE_CHECKING:
+    from it2nb.core.patience import Patience
     from it2nb.core.queue import ActionHandle
     from it2nb.core.session import Session
 
@@ -34,6 +35,7 @@ class Life(Declaring, Asking):
     _attention: bool
     _running: bool
     _put_off: tuple[RunStatus | None, str | None, bool] | None
+    patience: Patience
 
     def start(self) -> Self:
         """Begin the run; the first control point does it too. Any thread, idempotent."""
@@ -232,7 +234,8 @@ class Life(Declaring, Asking):
         """Say what a run does that was waited for in vain."""
         if self._status == "paused":
             return "it waits to be resumed: session.resume() lets it go on, session.stop() ends it"
-        return "it goes on: session.stop() ends it"
+        held = self.patience.held()
+        return "it goes on: session.stop() ends it" if held is None else held
 
 
 async def until_ended(session: Session) -> None:

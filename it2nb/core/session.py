@@ -181,7 +181,8 @@ class Session(Life):
         # One origin for the rows' t and for the metrics'.
         self._t0 = self.journal.t0
         self.turns = Turns()
-        self.journal.on_tick = Patience(self).look
+        self.patience = Patience(self)
+        self.journal.on_tick = self.patience.look
         self.expected = Expected(self)
         self.door = Door(self, queue_size)
         self.queue = self.door.queue

@@ -63,13 +63,18 @@ def _ask(type_: str, payload: dict[str, Any], command: Command, shell: Any, limi
         elif not session.on_training_thread:
             return handle.result(timeout)
     except TimeoutError:
-        return handle
+        pass
     except KeyboardInterrupt:
         raise WaitInterrupted(
             f"no longer waiting for {type_}; the request stays in force and is served at the "
             f"next control point"
         ) from None
-    return handle.result(0) if handle.done() else handle
+    if handle.done():
+        return handle.result(0)
+    held = None if session.on_training_thread else session.patience.held()
+    if held is not None:
+        print(f"it2nb: {type_} waits: {held}")
+    return handle
 
 
 def _plain(type_: str, limit: float = TIMEOUT_S) -> Callable[[Command, Any], Any]:
@@ -162,17 +167,26 @@ def _status(command: Command, shell: Any) -> Text:
     if state.pending or state.waiting:
         lines.append(f"  {state.pending} requests pending, {len(state.waiting)} to be approved")
     warned = state.warnings[-5:]
+    held = session.patience.held()
+    if held is not None:
+        lines.append(f"  {held}")
     lines += [
         f"  {who}: {doubt}"
         for who, doubt in session.expected.doubts()
         if not any(who in each for each in warned)
     ]
-    lines += [f"  warning: {each}" for each in warned]
+    # The same sentence a while ago says no more than the one of now.
+    lines += [f"  warning: {each}" for each in warned if not _is_earlier(each, held)]
     if session.source_cell is not None and state.status in ("running", "paused"):
         lines.append("  the kernel's interrupt button does not reach it: %it2 stop ends it")
     if state.journal_path:
         lines.append(f"  journal: {state.journal_path}")
     return Text("\n".join(lines))
+
+
+def _is_earlier(warned: str, held: str | None) -> bool:
+    who = warned.partition(" is not back ")[0]
+    return held is not None and held.startswith(f"{who} is not back ")
 
 
 def _knobs(command: Command, shell: Any) -> pd.DataFrame:

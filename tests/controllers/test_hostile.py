@@ -275,7 +275,8 @@ def test_a_blocking_one_that_hangs_is_told_of_and_a_persons_pause_frees_the_run(
 def test_a_rule_that_hangs_on_the_training_thread_is_told_of(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(patience, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(patience, "QUICK_S", 0.3)
+    monkeypatch.setattr(patience, "HELD_S", 0.0)
     bench = Bench()
     began, over = threading.Event(), threading.Event()
 
@@ -285,16 +286,57 @@ def test_a_rule_that_hangs_on_the_training_thread_is_told_of(
             began.set()
             over.wait(LIMIT_S)
 
+    bench.session.attach("loss > 900: pause")
     bench.session.attach(slow)
+    assert bench.session.patience.held() is None
     bench.loop.advance(2, wait=False)
     assert began.wait(LIMIT_S)
     until(lambda: bool(bench.events("note")))
     (note,) = bench.events("note")
     assert note["text"].startswith("controller slow is not back after ")
     assert "at step 2: it runs on the training thread" in note["text"]
-    assert bench.session.warnings == [note["text"]]
+    assert "it2nb.current().controllers[1].detach() keeps it from being asked again" in note["text"]
+    assert [each for each in bench.session.warnings if "not back" in each] == [note["text"]]
+    held = bench.session.patience.held()
+    assert held is not None and held.startswith("controller slow is not back after ")
+    with pytest.raises(TimeoutError, match=r"at step 2 after 0 s; controller slow is not back"):
+        bench.session.wait(0)
     over.set()
-    bench.loop.came_back()
+    for _ in range(2):
+        bench.loop.came_back()
+    assert bench.session.patience.held() is None
+    bench.close()
+
+
+def test_a_function_that_evaluates_has_more_patience_than_a_rule_and_a_request_has_its_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(patience, "QUICK_S", 0.0)
+    monkeypatch.setattr(patience, "HELD_S", 0.0)
+    bench = Bench()
+    began, over = threading.Event(), threading.Event()
+
+    def hold(session: Any) -> None:
+        began.set()
+        over.wait(LIMIT_S)
+        began.clear()
+        over.clear()
+
+    bench.session.every(2, hold)
+    bench.session.action("slow")(lambda payload, session: hold(session))
+    bench.loop.advance()
+    for asked, said in ((False, "hold is not back"), (True, "the request 'slow' is not back")):
+        if asked:
+            bench.session.submit({"type": "slow"})
+        bench.loop.advance(wait=False)
+        assert began.wait(LIMIT_S)
+        until(lambda: bench.session.patience.held() is not None)
+        held = str(bench.session.patience.held())
+        assert held.startswith(said)
+        assert held.endswith("waits for it; what never comes back ends with the process alone")
+        over.set()
+        bench.loop.came_back()
+    assert bench.events("note") == []
     bench.close()
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 import it2nb
+from it2nb.core import patience
+
+from ..core.driving import LIMIT_S, Loop, until
 
 LOOP = """\
 for step in range(6):
@@ -62,6 +66,34 @@ def test_what_a_rule_waits_for_in_vain_is_answered_at_once(shell: Any) -> None:
     assert "no knob 'lrr' so far, did you mean 'lr'?" in str(result.error_in_exec)
     assert len(session.controllers) == 2
     session.finish()
+
+
+def test_a_stop_says_which_rule_holds_the_loop(
+    shell: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(patience, "HELD_S", 0.0)
+    session = it2nb.TrainingSession(directory=None)
+    began, over = threading.Event(), threading.Event()
+
+    @it2nb.rule
+    def slow(seen: Any) -> None:
+        began.set()
+        over.wait(LIMIT_S)
+
+    session.attach(slow)
+    loop = Loop(session)
+    loop.advance(wait=False)
+    assert began.wait(LIMIT_S)
+    until(lambda: session.patience.held() is not None)
+    handle = shell.run_line_magic("it2", "stop --timeout 0.1")
+    said = capsys.readouterr().out
+    assert said.startswith("it2nb: stop waits: controller slow is not back after 0 s at step 1: ")
+    status = str(shell.run_line_magic("it2", "status"))
+    assert status.count("controller slow is not back") == 1
+    over.set()
+    loop.came_back()
+    assert handle.result(LIMIT_S).ok
+    assert capsys.readouterr().out == ""
 
 
 ROUNDS = """\
