@@ -54,7 +54,18 @@ class Cell:
             with torch.no_grad():
                 old.fill_(value)
             return
-        self._place(group, value)
+        self.replace(group, value)
+
+    def replace(self, group: Group, value: Any) -> None:
+        """Put another object in the place of what stands there; a tuple stays a tuple."""
+        if self.index is None:
+            group[self.key] = value
+            return
+        whole = group[self.key]
+        # A new sequence: a list of defaults is the same object in every group.
+        group[self.key] = type(whole)(
+            value if index == self.index else each for index, each in enumerate(whole)
+        )
 
     def keep(self, group: Group) -> Any:
         """Return a copy of what stands there, to be put back with `put_back`."""
@@ -68,7 +79,7 @@ class Cell:
             with torch.no_grad():
                 old.copy_(kept) if isinstance(kept, torch.Tensor) else old.fill_(kept)
             return
-        self._place(group, kept)
+        self.replace(group, kept)
 
     def as_stored(self, group: Group, value: Any) -> Any:
         """Return what `read` would give after `value` was written; a float32 tensor rounds."""
@@ -87,16 +98,6 @@ class Cell:
         if isinstance(value, torch.Tensor):
             return id(value), value._version
         return value
-
-    def _place(self, group: Group, value: Any) -> None:
-        if self.index is None:
-            group[self.key] = value
-            return
-        whole = group[self.key]
-        # A new sequence: a list of defaults is the same object in every group.
-        group[self.key] = type(whole)(
-            value if index == self.index else each for index, each in enumerate(whole)
-        )
 
 
 def same_mark(one: Any, other: Any) -> bool:

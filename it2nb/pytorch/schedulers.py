@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -44,6 +45,7 @@ class Schedulers:
         self._found: weakref.WeakSet[Any] = weakref.WeakSet()
         self._again_at = 0.0
         self._looked = False
+        self._held = 0
 
     def all(self) -> list[Any]:
         """Return those that are known, outermost ones only."""
@@ -67,6 +69,20 @@ class Schedulers:
         if cell.name in ("momentum", "betas[0]"):
             return [s for s in self.all() if any(_cycles(leaf, cell) for leaf in leaves(s))]
         return []
+
+    def catch_up(self) -> None:
+        """Look for another scheduler that was made since the last edit, beside known ones.
+
+        A second phase of a training makes one, and the first one's is not told of it. Each holds
+        the optimizer, so the number of its holders has grown; other holders may have come too,
+        and then the look was in vain.
+        """
+        optimizer = self._optimizer()
+        if optimizer is None or sys.getrefcount(optimizer) == self._held:
+            return
+        self._again_at, self._looked = 0.0, False
+        self.discover()
+        self._held = sys.getrefcount(optimizer)
 
     def discover(self) -> bool:
         """Look for schedulers that no one told us of. Walks all objects: tens of ms.

@@ -31,6 +31,7 @@ from it2nb.pytorch.live import Live
 from it2nb.pytorch.rhythm import Rhythm
 from it2nb.pytorch.rules import Rule
 from it2nb.pytorch.schedulers import Schedulers
+from it2nb.pytorch.sharing import admit_alone, look_at_shared, separate
 from it2nb.pytorch.slot import Slot
 
 
@@ -154,7 +155,9 @@ class Setting:
             When the value contradicts another one; nothing was touched then.
         """
         admit(self, at, value)
+        admit_alone(self, at, value)
         self.together = None
+        separate(self, [at])
         self._put(at, value)
         self._after_edit()
 
@@ -193,6 +196,7 @@ class Setting:
         """Pick the mode of some groups, of all by default."""
         groups = self.groups()
         chosen = list(range(len(groups)) if at is None else at)
+        separate(self, chosen)
         if mode == "release":
             self._release(chosen)
         for each in chosen:
@@ -264,6 +268,7 @@ class Setting:
             working.unscale(self, groups, back)
 
     def _after_edit(self) -> None:
+        look_at_shared(self)
         self.note_busy()
         if self.rule.advice is not None:
             self.tell.warn(self.rule.advice)

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from it2nb.core.readable import told
 from it2nb.pytorch import places
+from it2nb.pytorch.edits import in_proportion
 from it2nb.pytorch.groups import Group
 from it2nb.pytorch.schedulers import same_lr
+from it2nb.pytorch.sharing import once_each
 from it2nb.pytorch.slot import Slot
 
 if TYPE_CHECKING:
@@ -33,9 +35,15 @@ def before_step(setting: Setting) -> None:
             _watch(setting, at, groups[at], slot)
     if any(slot.pending is not None for slot in setting.slots.values()):
         _work_out(setting, groups)
-    for at, slot in setting.slots.items():
-        if slot.next is not None or slot.held is not None or slot.factor != 1.0:
-            _lend(setting, at, groups[at], slot)
+    lent = [
+        at
+        for at, slot in setting.slots.items()
+        if slot.next is not None or slot.held is not None or slot.factor != 1.0
+    ]
+    for at in once_each(setting.cell, groups, lent):
+        _lend(setting, at, groups[at], setting.slots[at])
+    for at in lent:
+        setting.slots[at].next = None
 
 
 def put_now(setting: Setting, at: int) -> None:
@@ -60,10 +68,11 @@ def unscale(setting: Setting, groups: list[Group], back: Mapping[int, float]) ->
     for at, factor in back.items():
         slot = setting.slots[at]
         if done:
-            setting.cell.write(groups[at], setting.cell.read(groups[at]) * factor)
             slot.scaled = 1.0
         else:
             slot.factor = factor
+    for at in once_each(setting.cell, groups, back if done else ()):
+        setting.cell.write(groups[at], setting.cell.read(groups[at]) * back[at])
 
 
 def _work_out(setting: Setting, groups: list[Group]) -> None:
@@ -76,6 +85,8 @@ def _work_out(setting: Setting, groups: list[Group]) -> None:
     ]
     if not waiting:
         return
+    if setting.drivers.driving(setting.cell):
+        setting.drivers.catch_up()
     driving = setting.drivers.driving(setting.cell)
     targets = _targets(setting, groups, waiting, together)
     factors: dict[int, float] = {}
@@ -181,7 +192,7 @@ def _targets(
     for at in targets:
         would = _would(setting, groups, at)
         if at != reference and would:
-            targets[at] = setting.inside(would * (value / divisor))
+            targets[at] = setting.inside(in_proportion(value, would, divisor))
     return targets
 
 
@@ -195,6 +206,7 @@ def _scale(
     below = None if setting.cell.name == "lr" else setting.rule.max
     lasting = {at: factor for at, factor in factors.items() if abs(factor) >= ZERO}
     done = bool(driving and lasting) and places.scale(driving, setting.cell, groups, lasting, below)
+    firsts = set(once_each(setting.cell, groups, factors))
     for at, factor in factors.items():
         slot = setting.slots[at]
         if not done or at not in lasting:
@@ -205,7 +217,7 @@ def _scale(
             setting.ready(groups[at], slot.next)
             setting.cell.write(groups[at], slot.next)
             slot.next = None
-        elif slot.factor != 1.0:
+        elif slot.factor != 1.0 and at in firsts:
             setting.cell.write(groups[at], setting.cell.read(groups[at]) * factor)
     top = places.peak(driving, groups) if done and setting.cell.name == "lr" else 0.0
     if setting.rule.max is not None and top > setting.rule.max:

@@ -202,3 +202,21 @@ def test_many_groups_have_lr_and_weight_decay_of_each_alone() -> None:
     add_optimizer_knobs(session, optimizer)
     assert {"lr[39]", "weight_decay[39]", "betas[0]"} <= set(session.knobs)
     assert "eps[39]" not in session.knobs
+
+
+@pytest.mark.parametrize(
+    ("lrs_before", "value", "lrs_after"),
+    [
+        # As the Trainer of Hugging Face makes them: decay and no decay, one lr.
+        ((0.1, 0.1), 0.013, (0.013, 0.013)),
+        ((0.07, 0.007), 0.03, (0.03, 0.003)),
+        ((3e-4, 3e-5, 3e-4), 1e-5, (1e-5, 1e-6, 1e-5)),
+    ],
+)
+def test_C18_in_proportion_is_what_one_would_write_down(
+    lrs_before: tuple[float, ...], value: float, lrs_after: tuple[float, ...]
+) -> None:
+    optimizer = torch.optim.SGD([{"params": parameters(), "lr": lr} for lr in lrs_before])
+    with run() as (session, _):
+        train(optimizer, 2, None, {1: {"name": "lr", "value": value}}, session=session)
+    assert both(optimizer, "lr") == lrs_after

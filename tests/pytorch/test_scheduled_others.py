@@ -209,3 +209,34 @@ def test_edits_of_an_optimizer_whose_gradients_were_skipped_wait_for_its_next_st
         scheduler.step()
         train(optimizer, 2, scheduler, session=session)
     assert used == pytest.approx([0.1, 0.05, 0.3, 0.15])
+
+
+@pytest.mark.parametrize("mode", ["rescale", "hold"])
+@pytest.mark.parametrize(
+    "second",
+    [
+        lambda o: lrs.LambdaLR(o, lambda e: 1 / (1 + e)),
+        lambda o: lrs.CosineAnnealingLR(o, 9, 0.004),
+        lambda o: lrs.OneCycleLR(o, 0.2, total_steps=30, cycle_momentum=False),
+    ],
+    ids=["LambdaLR", "CosineAnnealingLR", "OneCycleLR"],
+)
+def test_C01_an_edit_under_a_scheduler_of_a_second_phase_is_kept(second: Make, mode: str) -> None:
+    """The first phase's is known and still there; nobody tells us of the second one."""
+
+    def used_with(edits: dict[int, Any]) -> list[float]:
+        optimizer = optimizer_of()
+        schedulers = [lrs.StepLR(optimizer, 1, 0.9)]
+        used = record(optimizer)
+        with run(schedulers) as (session, _):
+            # One edit in the first phase, so that the scheduler has been looked for.
+            train(optimizer, 4, schedulers[0], {2: {"name": "lr", "value": 0.1}}, session=session)
+            schedulers.append(second(optimizer))
+            train(optimizer, 8, schedulers[1], edits, session=session)
+        return used
+
+    plain = used_with({})
+    used = used_with({3: {"name": "lr", "value": 0.01, "mode": mode}})
+    rest = plain[7:]
+    expected = [0.01] * 5 if mode == "hold" else [each * 0.01 / rest[0] for each in rest]
+    assert used == pytest.approx([*plain[:7], *expected])
