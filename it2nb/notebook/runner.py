@@ -18,10 +18,11 @@ from it2nb.core.switching import switch_interval
 from it2nb.notebook import modes
 from it2nb.notebook.failure import Failure, failure_of
 from it2nb.notebook.heartbeat import Heartbeat
+from it2nb.notebook.interrupts import IdleInterrupts, shield
 from it2nb.notebook.loops import PROBE, probe
 from it2nb.notebook.output import CellOutput, caught_output, flush, inherited_context
 from it2nb.notebook.plan import Plan
-from it2nb.notebook.waiting import await_end, wait_for_end
+from it2nb.notebook.waiting import await_end, untouched, wait_for_end
 from it2nb.notebook.wiring import Wiring
 
 
@@ -59,6 +60,7 @@ class Run:
         self._heartbeat = Heartbeat(output) if plan.options.heartbeat else None
         self._thread: threading.Thread | None = None
         kernel = output.kernel
+        self._interrupts = IdleInterrupts(kernel, self._answer_interrupt)
         session.output = output.terminal
         headless = not output.allows_stdin
         session.waiter = lambda of, timeout: wait_for_end(of, timeout, kernel, headless=headless)
@@ -82,6 +84,7 @@ class Run:
             # A loop that never ends must not keep the process from ending.
             daemon=True,
         )
+        self._interrupts.begin()
         self._thread.start()
 
     def join(self, timeout: float) -> bool:
@@ -103,9 +106,16 @@ class Run:
         if not session.is_ended:
             session.finish("stopped", "cut: the process ended before the next step")
 
+    def _answer_interrupt(self) -> None:
+        if self.lives:
+            self._output.show_warning(
+                f"it2nb: an interrupt ends what a cell does; {untouched(self.session)}\n"
+            )
+
     # --- on the training thread -------------------------------------------------------------
 
     def _run(self) -> None:
+        shield()
         with self._output.bound():
             status: RunStatus | None = None
             failure: Failure | None = None
@@ -168,6 +178,7 @@ class Run:
 
     def _end(self, status: RunStatus | None, failure: Failure | None) -> None:
         session = self.session
+        self._interrupts.end()
         self.wiring.release()
         if failure is None:
             session.finish(status)

@@ -271,9 +271,14 @@ def _wait_in_shell(session: Session, timeout: float | None, kernel: Any, headles
 
 def still_running(session: Session) -> str:
     """Say what an interrupted wait leaves behind, and how to end that."""
+    return f"the wait is over, the run is not: {untouched(session)}, %it2 wait waits again"
+
+
+def untouched(session: Session) -> str:
+    """Say how a run stands that an interrupt does not reach, and what does."""
     return (
-        f"the wait is over, the run is not: {session.run_id} is {session.status} at step "
-        f"{session.step_count}. %it2 pause holds it, %it2 stop ends it, %it2 wait waits again"
+        f"{session.run_id} is {session.status} at step {session.step_count}. %it2 pause holds it, "
+        f"%it2 stop ends it"
     )
 
 
