@@ -15,7 +15,6 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-
 _here = threading.local()
 
 
