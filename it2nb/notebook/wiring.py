@@ -96,6 +96,8 @@ class Wiring:
         self._namespace = namespace
         self._own = plan.names
         self._late_knobs: list[KnobSpec] = []
+        #: What the variables of schedulers held when they were looked at.
+        self._schedulers: dict[str, Any] = {}
         self._looked = False
         self._attachment: Attachment | None = None
         self._import_watch: ImportWatch | None = None
@@ -187,6 +189,7 @@ class Wiring:
             kept.clear()
         bound.scaler = None
         bound.names.clear()
+        self._schedulers.clear()
 
     # --- control points ---------------------------------------------------------------------
 
@@ -215,6 +218,8 @@ class Wiring:
             # At the second step: one that is steered has recorded its first by then.
             self._looked = True
             self._look_for_trainer()
+        if any(self._namespace.get(name) is not each for name, each in self._schedulers.items()):
+            self._take_schedulers()
         return self._watcher()
 
     def _look_for_trainer(self) -> None:
@@ -294,16 +299,40 @@ class Wiring:
             )
 
     def _new_optimizer(self, optimizer: Any) -> None:
-        """An optimizer made its first step: find what belongs to it. Training thread."""
-        if any(each is optimizer for each in self._session.bound.optimizers):
-            return
+        """An optimizer makes its first step: find what belongs to it. Training thread.
+
+        Of one that was there before, the cell may have made the scheduler.
+        """
+        is_known = any(each is optimizer for each in self._session.bound.optimizers)
         frames = user_frames(sys._getframe(1), self._namespace)
         scopes: list[Mapping[str, Any]] = []
         for frame in frames:
             with locals_of(frame) as local:
                 scopes.append({k: v for k, v in local.items() if not k.startswith("_")})
         frames.clear()
-        self._adopt(of_optimizer(optimizer, scopes))
+        found = of_optimizer(optimizer, scopes)
+        self._adopt(self._unbound(found) if is_known else found)
+
+    def _take_schedulers(self) -> None:
+        """A variable holds another scheduler now, of a second phase say. Training thread."""
+        self._schedulers = {name: self._namespace.get(name) for name in self._schedulers}
+        with guard("schedulers of a next phase", self._session.report):
+            self._adopt(self._unbound(find(self._namespace, self.names().all)))
+
+    def _unbound(self, found: Found) -> Found:
+        """Keep what is new, of optimizers that are known."""
+        bound = self._session.bound
+        known = set(map(id, (*bound.models, *bound.optimizers, *bound.schedulers)))
+        return Found(
+            {k: v for k, v in found.models.items() if id(v) not in known},
+            {},
+            {
+                k: v
+                for k, v in found.schedulers.items()
+                if id(v) not in known and id(v.optimizer) in known
+            },
+            found.scalers,
+        )
 
     def _adopt(self, found: Found) -> None:
         """Make knobs of what was found, and bind it for saves."""
@@ -319,18 +348,29 @@ class Wiring:
             schedulers=list(found.schedulers.values()),
             scaler=scaler,
         )
+        self._schedulers.update(
+            {k: v for k, v in found.schedulers.items() if self._namespace.get(k) is v}
+        )
         if self._options.modules:
             with guard("knobs of layers", session.report):
                 self._add_layer_knobs(found)
         for name, optimizer in found.optimizers.items():
             with guard(f"knobs of {name}", session.report):
                 add_optimizer_knobs(session, optimizer, name=name)
-        with guard("letting go of models of before", session.report):
+        with guard("letting go of what was before", session.report):
             self._let_go(found)
 
     def _let_go(self, found: Found) -> None:
-        """Leave models that lost their names to new ones, and that nothing trains any more."""
+        """Leave schedulers that lost their variable to new ones, and such models, untrained now."""
         bound = self._session.bound
+        for each in list(bound.schedulers):
+            name = bound.names.get(id(each), "")
+            new: Any = found.schedulers.get(name, each)
+            if new is not self._namespace.get(name, each) or new is each:
+                continue
+            if new.optimizer is each.optimizer:
+                bound.schedulers.remove(each)
+                bound.names.pop(id(each), None)
         trained = {
             id(parameter)
             for optimizer in bound.optimizers

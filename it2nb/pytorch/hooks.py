@@ -209,6 +209,9 @@ class Attachment:
         """An optimizer steps for the first time: knobs for it, unless it is a copy of one."""
         self._met[id(optimizer)] = weakref.ref(optimizer)
         if self._steered(optimizer) is not None:
+            if self.on_new_optimizer is not None:
+                with guard("what belongs to an optimizer", self.session.report):
+                    self.on_new_optimizer(optimizer)
             self._tell_stepper()
             return
         if self.only or layered.is_inside_another() or (_is_copy(optimizer) and self._has_others()):
@@ -276,8 +279,9 @@ def attach(
     metrics_fn : callable, optional
         Called after each counted step; what it returns is recorded.
     on_new_optimizer : callable, optional
-        Called with an optimizer at the beginning of its first step; it may give it a name with
-        `add_optimizer_knobs`. Without, it is called by its class.
+        Called with an optimizer at the beginning of its first step, one that is known too: its
+        scheduler may be newer. It may give it a name with `add_optimizer_knobs`; without, it is
+        called by its class.
     steps_of : str, optional
         The name of the optimizer whose steps count; else the first that steps.
     only : bool
