@@ -6,7 +6,6 @@ values, controllers, trackers, subscribers, panel, disk, sockets) and nowhere el
 
 from __future__ import annotations
 
-import copy
 import dis
 import signal
 import traceback
@@ -123,31 +122,6 @@ class guard(Fault):
                 said = f"{type(second).__name__}: {text_of(second)}"
                 self.error += f" (and its report failed: {said})"
         return True
-
-
-def frameless(error: BaseException, text: str) -> BaseException:
-    """Copy an exception without its frames, which would keep models and batches in memory.
-
-    Parameters
-    ----------
-    error : BaseException
-    text : str
-        Its formatted traceback, added as a note.
-
-    Returns
-    -------
-    BaseException
-        Of the same type where it can be copied, else a RuntimeError that says what it was.
-    """
-    twin: BaseException | None = None
-    with guard("copy of an exception"):
-        twin = copy.copy(error)
-    if type(twin) is not type(error):
-        twin = RuntimeError(f"{type(error).__name__}: {text_of(error)}")
-    assert twin is not None
-    twin.__traceback__ = twin.__cause__ = twin.__context__ = None
-    twin.add_note(text)
-    return twin
 
 
 def is_pressed(error: BaseException) -> bool:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from it2nb.core import lifetime
 from it2nb.core.asking import Asking
+from it2nb.core.ballast import frameless
 from it2nb.core.control import RunStatus, StopTraining
 from it2nb.core.declaring import Declaring
 from it2nb.core.errors import It2nbWarning, SessionEnded, WrongThread
-from it2nb.core.faults import Fault, frameless, guard, is_pressed
+from it2nb.core.faults import Fault, guard, is_pressed
 
 if TYPE_CHECKING:
     from it2nb.core.patience import Patience

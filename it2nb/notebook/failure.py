@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from it2nb.core.ballast import lighten
 from it2nb.core.faults import guard
 from it2nb.notebook.callers import is_function, is_ours
 
@@ -52,6 +53,7 @@ def failure_of(error: BaseException, filename: str, shell: Any) -> Failure:
     shown = render(error, shell)
     for each in chain_of(error):
         _empty(each.__traceback__)
+        lighten(each)
     return Failure(error, line, type(error).__name__, text, shown)
 
 

@@ -225,6 +225,7 @@ class Server:
 
 
 _living: dict[int, weakref.ref[Server]] = {}
+_one_at_a_time = threading.Lock()
 
 
 def servers() -> list[Server]:
@@ -257,20 +258,22 @@ def serve(
     chosen = new_token(token)
     check_place(host, port)
     prefix = _prefix(root_path)
-    running = _running(session, port, host, token, prefix)
-    if running is not None:
-        return running
     hosts = Hosts(
         host,
         _own_names(host, allowed_hosts),
         behind_proxy=bool(prefix) or hub_prefix() is not None,
     )
-    server = Server(
-        session, listen(host, port), host=host, token=chosen, hosts=hosts, root_path=prefix,
-        limits=limits or Limits(),
-    )  # fmt: skip
-    server.start()
-    return server
+    # Two threads that ask at once would each find no server, and start one.
+    with _one_at_a_time:
+        running = _running(session, port, host, token, prefix)
+        if running is not None:
+            return running
+        server = Server(
+            session, listen(host, port), host=host, token=chosen, hosts=hosts, root_path=prefix,
+            limits=limits or Limits(),
+        )  # fmt: skip
+        server.start()
+        return server
 
 
 def _prefix(root_path: str) -> str:
@@ -321,6 +324,8 @@ def _at_exit() -> None:
 
 
 def _after_fork() -> None:
+    global _one_at_a_time
+    _one_at_a_time = threading.Lock()  # another thread may have held it
     for ref in list(_living.values()):
         server = ref()
         if server is not None:

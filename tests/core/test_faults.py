@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from it2nb.core.ballast import frameless
 from it2nb.core.control import StopTraining
-from it2nb.core.faults import Fault, frameless, guard
+from it2nb.core.faults import Fault, guard
 from tests.core.driving import Loop
 from tests.core.test_policy import made
 

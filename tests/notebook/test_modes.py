@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from it2nb.notebook.modes import InferenceMode, capture, entered
 
@@ -94,6 +95,63 @@ def test_function_modes_are_carried_c55() -> None:
     calls = Counting.calls
     in_thread(lambda: torch.add(torch.zeros(1), 1))
     assert Counting.calls == calls
+
+
+def test_the_dtype_of_an_autocast_to_come_is_carried_c55() -> None:
+    def of_product() -> str:
+        with torch.autocast("cpu"):
+            return str((torch.zeros(2, 2) @ torch.zeros(2, 2)).dtype)
+
+    before = torch.get_autocast_dtype("cpu")
+    torch.set_autocast_dtype("cpu", torch.float16)
+    try:
+        assert in_thread(of_product) == of_product() == "torch.float16"
+    finally:
+        torch.set_autocast_dtype("cpu", before)
+    assert in_thread(of_product) == of_product()
+
+
+def test_how_tensors_are_saved_for_backward_is_carried_c55() -> None:
+    packed: list[torch.Tensor] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        packed.append(tensor)
+        return tensor
+
+    def train() -> None:
+        torch.ones(2, requires_grad=True).square().sum().backward()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
+        train()
+        here = len(packed)
+        in_thread(train)
+    assert len(packed) == 2 * here > 0
+    in_thread(train)
+    assert len(packed) == 2 * here
+
+
+def test_modes_that_see_each_operation_are_carried_c55() -> None:
+    class Counting(TorchDispatchMode):
+        calls = 0
+
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            Counting.calls += 1
+            return func(*args, **(kwargs or {}))
+
+    def work() -> torch.Tensor:
+        return torch.ones(2) + 1
+
+    with Counting():
+        work()
+        here = Counting.calls
+        in_thread(work)
+        assert Counting.calls == 2 * here > 0
+        work()
+    assert Counting.calls == 3 * here
+    in_thread(work)
+    assert Counting.calls == 3 * here
 
 
 def test_inference_mode_is_refused_with_the_remedy() -> None:

@@ -69,6 +69,27 @@ def test_a_cell_that_is_run_again_gets_the_live_server(served: Served) -> None:
     assert listeners(port) == 1
 
 
+def test_threads_that_ask_at_once_get_one_server_c59() -> None:
+    session = Session(directory=None)
+    ready = threading.Barrier(8)
+    found: list[Server] = []
+
+    def ask() -> None:
+        ready.wait(LIMIT_S)
+        found.append(serve(session))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    assert len(found) == 8
+    assert len({id(server) for server in found}) == 1
+    assert [each for each in servers() if each.session is session] == found[:1]
+    found[0].close()
+    session.end()
+
+
 def test_another_port_moves_the_server(served: Served) -> None:
     old = served.server
     wanted = free_port("127.0.0.1")
