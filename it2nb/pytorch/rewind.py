@@ -307,7 +307,8 @@ def install(
     ----------
     session : Session
     snapshots : mapping or bool
-        ``every`` (optimizer steps, 50), ``max_bytes`` (all snapshots together, 1 GiB),
+        ``every`` (optimizer steps; 50 by default, and before the first 50 at 1, 2, 4, 8 and so
+        on where there is time for it), ``max_bytes`` (all snapshots together, 1 GiB),
         ``max_count`` (200), ``max_share`` (of the run's time, 0.02) and ``device`` (``"cpu"``).
         False keeps none: then there are checkpoint files only.
     folder : path, optional
@@ -322,9 +323,8 @@ def install(
     known = of(session)
     if known is not None:
         return known
-    options = {"every": 50, "max_share": 0.02} | (
-        dict(snapshots) if isinstance(snapshots, Mapping) else {}
-    )
+    asked = dict(snapshots) if isinstance(snapshots, Mapping) else {}
+    options: dict[str, Any] = {"every": 50, "max_share": 0.02} | asked
     every, share = options.pop("every"), options.pop("max_share")
     past = Past(session, Ring(**options), share)
     saving = Saving(past, _folder(session, folder), autosave_s)
@@ -349,10 +349,26 @@ def install(
     if rewind.keeps_changes:
         session.before_change(past.before_change)
         session.every(every, past.take_in_passing, name="snapshot")
+        # Several ranks agree about each snapshot; these are not worth it.
+        if "every" not in asked and getattr(session, "ranks", None) is None:
+            _take_early(session, past, every)
     if autosave_s is not None:
         session.every(1, saving.autosave, name="autosave")
     session.on_end(partial(_release, session, rewind))
     return rewind
+
+
+def _take_early(session: Session, past: Past, until: int) -> None:
+    """Keep a few of the first steps: much of what goes wrong does so before the first turn."""
+
+    def early(session: Session) -> None:
+        step = session.step_count
+        if step >= until:
+            remove()
+        elif step > 0 and step & (step - 1) == 0:
+            past.take_in_passing(session)
+
+    remove = session.every(1, early, name="snapshot of the first steps")
 
 
 def of(session: Session) -> Rewind | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import hashlib
+import math
 import os
 import weakref
 from functools import partial
@@ -386,6 +387,27 @@ def test_goto_also_takes_a_file(tmp_path: Path) -> None:
     assert run.ask("goto", step=3).reason == (
         "step 3 can't be gone back to; on branch 1 these steps are kept: 4"
     )
+
+
+def test_c44_a_run_that_goes_wrong_in_its_first_steps_can_go_back() -> None:
+    run = Run(snapshots={})
+    run.steps(2)
+    good = run.state()
+    run.steps(1)
+    with torch.no_grad():
+        run.net.first.weight.fill_(math.nan)
+    assert math.isnan(run.steps(2)[-1])
+    result = run.ask("goto", step=2)
+    assert result.status == "applied", result.error
+    assert (run.session.step_count, run.session.branch_id) == (2, 1)
+    assert same(run.state(), good)
+
+
+def test_of_the_first_steps_a_few_are_kept_and_then_each_fiftieth() -> None:
+    run = Run(snapshots={})
+    run.steps(120)
+    assert [each.step for each in run.rewind.past.ring] == [2, 4, 8, 16, 32, 50, 100]
+    assert not [each for each in run.session.turns._turns if each.name.endswith("first steps")]
 
 
 def test_goto_the_last_good_state() -> None:
