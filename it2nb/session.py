@@ -5,17 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from it2nb.core.control import RunStatus
 from it2nb.core.errors import It2nbError, ServerError
-from it2nb.core.faults import Fault
+from it2nb.core.faults import Fault, guard
 from it2nb.core.ranks import Ranks
 from it2nb.core.replay import Replay
 from it2nb.core.replay import replay as replay_of
 from it2nb.core.rounds import Memory
 from it2nb.core.surroundings import Surroundings
-from it2nb.pytorch.session import TorchSession
+from it2nb.panel.heartbeat import beat_beside
+from it2nb.pytorch.session import TorchSession, checked_autosave
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -49,8 +50,13 @@ class TrainingSession(TorchSession):
     snapshots : mapping or bool
         What is kept in memory to go back to: ``{"every": 50, "max_bytes": 2**30, ...}``; see
         `it2nb.pytorch.rewind.install`. False keeps none.
-    autosave_s : float, optional
-        Seconds between two checkpoint files that are saved by themselves.
+    autosave_s : float or None
+        Seconds between two checkpoint files that are saved by themselves, of which the last two
+        stay; None or 0 saves none. By default 600 where the run has a folder and one process,
+        and a checkpoint is small (1 GiB, and a twentieth of what is free there).
+    heartbeat : bool
+        In a kernel: send signs of life while the run lives, so that the server does not take
+        the kernel for idle and cull it.
     replay : Replay or path, optional
         Do this recorded run again: its requests come at their control points; see
         `it2nb.replay`.
@@ -78,7 +84,8 @@ class TrainingSession(TorchSession):
         evaluate: Callable[[], Any] | None = None,
         resources_every_s: float = 30.0,
         snapshots: Mapping[str, Any] | bool = True,
-        autosave_s: float | None = None,
+        autosave_s: float | Literal["auto"] | None = "auto",
+        heartbeat: bool = True,
         replay: Replay | str | Path | None = None,
         agent: Any = None,
         memory: Memory | str | Path | None = None,
@@ -102,7 +109,8 @@ class TrainingSession(TorchSession):
         super().__init__(goal, **options)
         self._resources_every_s = resources_every_s
         self._snapshots = snapshots
-        self._autosave_s = autosave_s
+        self._heartbeat = heartbeat
+        self._autosave_s = checked_autosave(autosave_s)
         if evaluate is not None:
             self.on_evaluate(evaluate)
         if self.ranks is not None:
@@ -127,6 +135,10 @@ class TrainingSession(TorchSession):
         super().start()
         if first:
             Surroundings(self, self._resources_every_s).start()
+            # A cell's run has its own, under the cell.
+            if self._heartbeat and self.source_cell is None:
+                with guard("signs of life", self.report):
+                    beat_beside(self)
             # A cell's run is seeded first; then its runner does this.
             if self.source_cell is None and "torch" in sys.modules:
                 from it2nb.pytorch.fingerprints import begin

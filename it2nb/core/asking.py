@@ -14,7 +14,7 @@ from it2nb.core.wire import Action, ActionResult
 if TYPE_CHECKING:
     from it2nb.core.door import Door
     from it2nb.core.gate import Gate
-    from it2nb.core.queue import RequestQueue
+    from it2nb.core.queue import ActionHandle, RequestQueue
     from it2nb.core.session import Session
 
 
@@ -27,6 +27,7 @@ class Asking(Standing):
 
     door: Door
     gate: Gate
+    serving: ActionHandle | None
     queue: RequestQueue
 
     def submit(
@@ -206,5 +207,8 @@ class Asking(Standing):
             The status now; ``"running"`` until the control point is reached.
         """
         if not self._ended.is_set() and not self._stopping:
-            self.submit(Action(type="stop", reason=reason))
+            handle = self.submit(Action(type="stop", reason=reason))
+            if self.on_training_thread and self.serving is not None:
+                # From inside of a handler: at the next control point it would be a step late.
+                self.gate.serve_now(handle)
         return self._status

@@ -38,6 +38,7 @@ class CellOptions:
     goal: str | None = None
     rules: tuple[str, ...] = ()
     track: tuple[str, ...] = ()
+    autosave: float | None = None
     help: bool = False
 
 

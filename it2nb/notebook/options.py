@@ -215,6 +215,8 @@ CELL_OPTIONS: tuple[Option, ...] = (
     Option("no-panel", "show no panel", into="panel", constant=False),
     Option("no-heartbeat", "no sign of life to the server while the run goes on",
            into="heartbeat", constant=False),
+    Option("autosave", "seconds between two checkpoints that are saved by themselves, 600 by "
+           "default; 0 saves none", "S", _seconds),
     Option("help", "show this"),
 )  # fmt: skip
 

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from it2nb.core.faults import guard
+from it2nb.panel.heartbeat import publish
 from it2nb.panel.terminal import Terminal
 
 _output: contextvars.ContextVar[CellOutput | None] = contextvars.ContextVar(
@@ -66,14 +67,7 @@ class CellOutput:
 
     def send(self, kind: str, content: dict[str, Any]) -> bool:
         """Publish a message under this cell; False without a kernel. Any thread."""
-        kernel = self.kernel
-        if kernel is None or kernel.session is None or kernel.iopub_socket is None:
-            return False
-        topic = f"kernel.{kernel.ident}.{kind}".encode()
-        kernel.session.send(
-            kernel.iopub_socket, kind, content, parent={"header": self.header}, ident=topic
-        )
-        return True
+        return publish(self.kernel, self.header, kind, content)
 
     def show_error(self, name: str, text: str, lines: list[str]) -> None:
         """Show a traceback under this cell, without making the cell fail after the fact."""

@@ -17,13 +17,13 @@ from it2nb.core.session import Session
 from it2nb.core.switching import switch_interval
 from it2nb.notebook import modes
 from it2nb.notebook.failure import Failure, failure_of
-from it2nb.notebook.heartbeat import Heartbeat
 from it2nb.notebook.interrupts import IdleInterrupts, shield
 from it2nb.notebook.loops import PROBE, probe
 from it2nb.notebook.output import CellOutput, caught_output, flush, inherited_context
 from it2nb.notebook.plan import Plan
 from it2nb.notebook.waiting import await_end, untouched, wait_for_end
 from it2nb.notebook.wiring import Wiring
+from it2nb.panel.heartbeat import Heartbeat
 
 
 class Run:
@@ -57,7 +57,8 @@ class Run:
         self._shell = shell
         self._modes = plan.modes
         self._output = output
-        self._heartbeat = Heartbeat(output) if plan.options.heartbeat else None
+        wanted = plan.options.heartbeat and output.kernel is not None
+        self._heartbeat = Heartbeat(output.send) if wanted else None
         self._thread: threading.Thread | None = None
         kernel = output.kernel
         self._interrupts = IdleInterrupts(kernel, self._answer_interrupt)

@@ -63,6 +63,8 @@ def _session(plan: Plan, namespace: dict[str, Any]) -> Session:
             title=options.title,
             watch=[each.name for each in options.watch],
         )
+    if options.autosave is not None and isinstance(session, TrainingSession):
+        session._autosave_s = options.autosave or None
     if options.steps is not None:
         session.total_steps = options.steps
     if options.seed is not None:

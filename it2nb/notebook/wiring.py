@@ -277,7 +277,9 @@ class Wiring:
     def _connect_torch(self) -> None:
         from it2nb.pytorch import rewind
 
-        rewind.install(self._session, snapshots=self._options.snapshots)
+        # A session of the user's own says itself how often it wants to be saved.
+        autosave_s = getattr(self._session, "_autosave_s", None)
+        rewind.install(self._session, snapshots=self._options.snapshots, autosave_s=autosave_s)
         self._adopt(find(self._namespace, self.names().all))
 
     def _attach_hooks(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -295,7 +295,7 @@ def install(
     *,
     snapshots: Mapping[str, Any] | bool = True,
     folder: Path | str | None = None,
-    autosave_s: float | None = None,
+    autosave_s: float | Literal["auto"] | None = None,
 ) -> Rewind:
     """Give a session the actions that keep and bring back state. Any thread, idempotent.
 
@@ -313,8 +313,9 @@ def install(
         False keeps none: then there are checkpoint files only.
     folder : path, optional
         For checkpoint files; beside the journal by default.
-    autosave_s : float, optional
-        Save a checkpoint every so many seconds; the last two stay.
+    autosave_s : float or "auto", optional
+        Save a checkpoint every so many seconds; the last two stay. ``"auto"``: every
+        `AUTOSAVE_S` where the run has a folder and one process, while a checkpoint is small.
 
     Returns
     -------
@@ -352,7 +353,7 @@ def install(
         # Several ranks agree about each snapshot; these are not worth it.
         if "every" not in asked and getattr(session, "ranks", None) is None:
             _take_early(session, past, every)
-    if autosave_s is not None:
+    if saving.autosave_s is not None:
         session.every(1, saving.autosave, name="autosave")
     session.on_end(partial(_release, session, rewind))
     return rewind

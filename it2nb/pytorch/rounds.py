@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from it2nb.pytorch import modules, rewind
 from it2nb.pytorch.optimizers import steering_of
@@ -26,7 +26,10 @@ class Between:
     """
 
     def __init__(
-        self, session: Session, snapshots: Mapping[str, Any] | bool, autosave_s: float | None
+        self,
+        session: Session,
+        snapshots: Mapping[str, Any] | bool,
+        autosave_s: float | Literal["auto"] | None,
     ) -> None:
         self._session = session
         self._rewind = rewind.install(session, snapshots=snapshots, autosave_s=autosave_s)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from it2nb.core import builtin
 from it2nb.core.actions import Owed
@@ -15,6 +16,7 @@ from it2nb.pytorch import checkpoints
 from it2nb.pytorch.knob_state import read_knobs
 from it2nb.pytorch.past import Past, place_of
 from it2nb.pytorch.plain import Reducer
+from it2nb.pytorch.snapshots import size_of_live
 from it2nb.pytorch.state import NOTHING_BOUND
 
 if TYPE_CHECKING:
@@ -22,6 +24,13 @@ if TYPE_CHECKING:
 
 #: Automatic checkpoints that stay on the disk.
 KEPT_AUTOSAVES = 2
+#: Seconds between two of them where nobody said how often.
+AUTOSAVE_S = 600.0
+#: Such a checkpoint is at most so large, bytes, and at most this share of what is free.
+AUTOSAVE_BYTES = 2**30
+AUTOSAVE_SHARE = 0.05
+#: Steps after which is looked whether it is time to, at most.
+MOST_STEPS = 50
 
 
 class Saving:
@@ -33,15 +42,23 @@ class Saving:
         Knows the live objects.
     folder : Path
         Where the files are.
-    autosave_s : float, optional
-        Also save without being asked, every so many seconds.
+    autosave_s : float or "auto", optional
+        Also save without being asked, every so many seconds. ``"auto"``: every `AUTOSAVE_S`
+        where the run has a folder and one process, while a checkpoint is small.
     """
 
-    def __init__(self, past: Past, folder: Path, autosave_s: float | None = None) -> None:
+    def __init__(
+        self, past: Past, folder: Path, autosave_s: float | Literal["auto"] | None = None
+    ) -> None:
         self.session = past.session
         self.past = past
         self.folder = folder
-        self.autosave_s = autosave_s
+        self._is_bounded = autosave_s == "auto"
+        if autosave_s == "auto":
+            # A run in memory leaves no file, and several ranks have no state of one file.
+            is_alone = getattr(past.session, "ranks", None) is None
+            autosave_s = AUTOSAVE_S if is_alone and past.session.path is not None else None
+        self.autosave_s: float | None = autosave_s
         self._autosaves: list[Path] = []
         self._listed: tuple[tuple[int, int], list[Offer]] | None = None
         self._autosaved_t = past.session.t
@@ -92,10 +109,17 @@ class Saving:
         return entry
 
     def autosave(self, session: Session) -> None:
-        """Save if it is time to; called at control points."""
-        if self.autosave_s is None or session.t - self._autosaved_t < self.autosave_s:
+        """Save if it is time to; has its turn at control points, some steps apart."""
+        if self.autosave_s is None:
             return
-        if not self.past.live():
+        turn = session.turns.under_way
+        if turn is not None:
+            # Looked at about each tenth of the time: quick steps pay nothing for it.
+            pace = (session.steps_per_s or 0.0) * self.autosave_s / 10
+            turn.every = max(1, min(MOST_STEPS, int(pace)))
+        if session.t - self._autosaved_t < self.autosave_s or not self.past.live():
+            return
+        if self._is_bounded and not self._is_small():
             return
         self._autosaved_t = session.t
         path = Path(self.save_now("auto")["path"])
@@ -104,6 +128,16 @@ class Saving:
             old = self._autosaves.pop(0)
             old.unlink(missing_ok=True)
             session.checkpoints[:] = [e for e in session.checkpoints if e["path"] != str(old)]
+
+    def _is_small(self) -> bool:
+        """Whether a checkpoint takes little of the disk; tried again when it is time once more."""
+        size = size_of_live(self.past.live())
+        there = next(each for each in (self.folder.absolute(), *self.folder.absolute().parents)
+                     if each.exists())  # fmt: skip
+        if size <= min(AUTOSAVE_BYTES, AUTOSAVE_SHARE * shutil.disk_usage(there).free):
+            return True
+        self._autosaved_t = self.session.t
+        return False
 
     @property
     def is_ours(self) -> bool:

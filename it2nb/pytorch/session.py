@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from it2nb.core.control import RunStatus
+from it2nb.core.errors import It2nbError
 from it2nb.core.session import Session
 
 if TYPE_CHECKING:
@@ -15,11 +16,30 @@ if TYPE_CHECKING:
     from it2nb.pytorch.hooks import Attachment
 
 
+def checked_autosave(autosave_s: Any) -> float | Literal["auto"] | None:
+    """Read how often a run wants to be saved; see `it2nb.TrainingSession`.
+
+    Raises
+    ------
+    It2nbError
+        If it is no number of seconds.
+    """
+    if autosave_s is None or autosave_s == "auto":
+        return autosave_s  # type: ignore[no-any-return]
+    is_number = isinstance(autosave_s, (int, float)) and not isinstance(autosave_s, bool)
+    if not is_number or not 0 <= autosave_s < float("inf"):
+        raise It2nbError(
+            f"autosave_s={autosave_s!r} has to be a number of seconds such as 600, None for no "
+            f"checkpoint by itself, or 'auto'"
+        )
+    return float(autosave_s) or None
+
+
 class TorchSession(Session):
     """The part of a `TrainingSession` that knows what it trains, and how that goes back."""
 
     _snapshots: Mapping[str, Any] | bool
-    _autosave_s: float | None
+    _autosave_s: float | Literal["auto"] | None
 
     # --- what it trains --------------------------------------------------------------------
 

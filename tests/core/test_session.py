@@ -350,6 +350,23 @@ def test_rule_5_a_loop_driven_by_hooks_is_stopped_at_once_and_again() -> None:
     assert session.status == "stopped"
 
 
+def test_c57_a_stop_from_inside_of_a_handler_lets_no_further_step_through() -> None:
+    session = Session(directory=None)
+
+    @session.action("enough")
+    def enough() -> str:
+        return session.stop()
+
+    steps = 0
+    with session.run():
+        session.submit({"type": "enough"})
+        for _ in range(3):
+            steps += 1
+            if session.step({"loss": 1.0}).stop:
+                break
+    assert (steps, session.status) == (1, "stopped")
+
+
 def test_c57_stop_is_idempotent_before_during_and_after() -> None:
     _, session = made()
     assert session.stop() == "created"

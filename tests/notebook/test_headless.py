@@ -174,6 +174,46 @@ def test_a_silent_run_gives_signs_of_life_c67(kernel: Kernel) -> None:
     assert threads == "[]"
 
 
+def test_a_silent_run_in_a_thread_of_the_users_own_gives_signs_of_life_c67(
+    any_kernel: Kernel,
+) -> None:
+    cell = any_kernel.run("""
+import threading
+go = threading.Event()
+session = it2nb.TrainingSession(directory=None)
+def train():
+    with session.run():
+        while not go.wait(0.1):
+            session.step({"loss": 1.0})
+thread = threading.Thread(target=train)
+thread.start()""")
+    beats = lambda: cell.messages("update_display_data")  # noqa: E731
+    any_kernel.until(lambda: len(beats()) >= 2, "two signs of life")
+    assert beats()[0]["parent_header"]["msg_type"] == "execute_request"
+    any_kernel.run("go.set()\nthread.join()")
+    assert (
+        any_kernel.value("[t.name for t in threading.enumerate() if 'it2nb-heartbeat' in t.name]")
+        == "[]"
+    )
+
+
+def test_signs_of_life_end_with_a_run_that_nobody_has_any_more_c67(kernel: Kernel) -> None:
+    kernel.run(
+        "import gc, threading\n"
+        "beats = lambda: [t for t in threading.enumerate() if 'it2nb-heartbeat' in t.name]\n"
+        "made = it2nb.TrainingSession(directory=None).start()"
+    )
+    assert kernel.value("len(beats())") == "1"
+    kernel.run(
+        "from it2nb.core import lifetime\nlifetime._runs.remove(made)\ndel made\ngc.collect()"
+    )
+    kernel.run("for thread in beats(): thread.join(60)")
+    assert kernel.value("beats()") == "[]"
+    kernel.run("quiet = it2nb.TrainingSession(directory=None, heartbeat=False).start()")
+    assert kernel.value("beats()") == "[]"
+    kernel.run("quiet.end()")
+
+
 def test_no_heartbeat_sends_none_c67(kernel: Kernel) -> None:
     kernel.run("go.clear()")
     cell = kernel.run("%%it2 --no-panel --no-heartbeat\nfor i in range(2): go.wait(60)")

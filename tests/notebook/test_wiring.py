@@ -490,3 +490,17 @@ def test_a_trainer_whose_loop_is_its_own_is_told_how_it_is_recorded(
     assert (remedy is None and said == []) or (len(said) == 1 and str(remedy) in said[0])
     cells("%%it2 --no-panel --wait --watch loss=opt.param_groups[0]['lr']\nspace['fit'](train)")
     assert it2nb.current().warnings == []
+
+
+def test_a_cell_says_how_often_its_run_is_saved_c67(cells: Cells) -> None:
+    saved = "it2nb.current().rewind.saving.autosave_s"
+    for options, wanted in (("", 600.0), ("--autosave 30", 30.0), ("--autosave 0", None)):
+        session = held(cells, options)
+        assert cells(saved) == wanted
+        cells("go.set()")
+        assert session.wait(LIMIT_S) == "finished"
+    cells("mine = it2nb.TrainingSession(autosave_s=7)")
+    session = held(cells, "--session mine")
+    assert cells(saved) == 7.0
+    cells("go.set()")
+    assert session.wait(LIMIT_S) == "finished"

@@ -16,14 +16,16 @@ import pytest
 import torch
 
 from it2nb.core.control import StopTraining
+from it2nb.core.errors import It2nbError
 from it2nb.core.session import Session
 from it2nb.core.wire import Action
 from it2nb.pytorch import checkpoints
 from it2nb.pytorch.past import DATA_GOES_ON
 from it2nb.pytorch.rewind import install, of
 from it2nb.pytorch.snapshots import size_of_live
+from it2nb.session import TrainingSession
 
-from .rewinding import Run
+from .rewinding import Clock, Run
 from .small import Net, digest, same
 
 
@@ -640,6 +642,45 @@ def test_the_first_snapshot_in_passing_waits_until_the_run_is_worth_it(
     run.steps(10)
     # Two seconds are a hundredth of 200, and a step takes 10: from the 21st on.
     assert min(each.step for each in past.ring) == 25
+
+
+def test_c67_a_run_is_saved_by_itself_where_nobody_said_so(tmp_path: Path) -> None:
+    def saved(folder: Path | None, **options: Any) -> list[int]:
+        net = Net()
+        clock = Clock()
+        session = TrainingSession(directory=folder, clock=clock, resources_every_s=0, **options)
+        session.bind(net, optimizers=[torch.optim.SGD(net.parameters(), lr=0.1)])
+        with session.run():
+            for _ in range(200):
+                clock.now += 10.0
+                session.step({"loss": 1.0})
+        return [each["step"] for each in session.checkpoints]
+
+    # Every ten minutes, and the last two stay.
+    assert saved(tmp_path) == [120, 180]
+    assert saved(tmp_path, autosave_s=300) == [150, 180]
+    assert saved(tmp_path, autosave_s=None) == []
+    assert saved(tmp_path, autosave_s=0) == []
+    assert saved(None) == []
+
+
+def test_c67_a_checkpoint_that_nobody_asked_for_leaves_the_disk_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(directory=tmp_path, autosave_s="auto")
+    size = size_of_live(run.live)
+    monkeypatch.setattr("it2nb.pytorch.saving.AUTOSAVE_BYTES", size)
+    run.steps(100)
+    assert run.session.checkpoints == []
+    monkeypatch.setattr("it2nb.pytorch.saving.AUTOSAVE_BYTES", 100 * size)
+    run.steps(100)
+    assert [each["step"] for each in run.session.checkpoints] == [120, 180]
+
+
+@pytest.mark.parametrize("wrong", [-1, "often", math.nan, math.inf, True, [600]])
+def test_how_often_a_run_is_saved_has_to_be_a_number(wrong: Any) -> None:
+    with pytest.raises(It2nbError, match="autosave_s"):
+        TrainingSession(directory=None, autosave_s=wrong)
 
 
 def test_autosave_leaves_the_last_two(tmp_path: Path) -> None:
