@@ -85,6 +85,9 @@ class Life(Declaring, Asking):
             self._stopping = True
             self._attention = True
             self.door.close(f"the run is over ({final})")
+            if self.noted and self.on_training_thread:
+                with guard("metrics noted after the last step", self.report):
+                    self.record(self.with_noted())
             with guard("metrics that never came", self.report):
                 self.expected.close()
             while self._on_end:

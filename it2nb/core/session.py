@@ -108,6 +108,8 @@ class Session(Life):
         self.policy.knobs, self.policy.actions = self.knobs, self.actions
         self.metrics = MetricStore()
         self.metrics.on_refused = self.warn_of_value
+        #: Metrics for the step under way; see `log`.
+        self.noted: dict[str, Any] = {}
         self.bound = Bound()
         #: What `it2nb.pytorch.rewind.install` gave.
         self.rewind: Any = None
@@ -239,6 +241,8 @@ class Session(Life):
         elif type(step) is not int or not self._step <= step <= MOST:
             step = self.step_numbers.read(step, self._step + 1)
         self._step = step
+        if self.noted:
+            metrics = self.with_noted(metrics)
         if metrics is not None:
             self.metrics.record(
                 step, metrics, self.clock.monotonic() - self._t0, self._branch_id, self._round

@@ -8,7 +8,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from it2nb.core.errors import JournalError, WrongThread
-from it2nb.core.faults import Fault
+from it2nb.core.faults import Fault, guard
 from it2nb.core.standing import Standing
 
 if TYPE_CHECKING:
@@ -30,7 +30,26 @@ class Telling(Standing):
     step_numbers: StepNumbers
     checkpoints: list[dict[str, Any]]
     warnings: list[str]
+    noted: dict[str, Any]
     _fault_rows: int
+
+    def log(self, values: Mapping[str, Any] | None = None, **more: Any) -> None:
+        """Note metrics for the step under way: its control point records them. Training thread.
+
+        What is noted after the last step is recorded for that one when the run ends.
+        """
+        self.noted.update(values or {})
+        self.noted.update(more)
+
+    def with_noted(self, metrics: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """Return what was noted together with `metrics`, and begin anew. Training thread."""
+        noted, self.noted = self.noted, {}
+        if metrics is None:
+            return noted
+        with guard("metrics", self.report):
+            return {**noted, **metrics}
+        self.record(noted)
+        return metrics
 
     def record(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Record metrics of a step that is over, without a control point. Training thread."""

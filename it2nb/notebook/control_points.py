@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Mapping
 from types import ModuleType
@@ -23,9 +24,24 @@ _HARMLESS = frozenset(
 
 
 def control_points(
-    options: CellOptions, names: Names, loops_found: int, namespace: Mapping[str, Any]
+    options: CellOptions,
+    names: Names,
+    loops_found: int,
+    namespace: Mapping[str, Any],
+    *,
+    by_itself: bool = False,
 ) -> At:
     """Decide what makes a step, where ``--at`` does not say it.
+
+    Parameters
+    ----------
+    options : CellOptions
+    names : Names
+        That the code uses.
+    loops_found : int
+    namespace : mapping
+    by_itself : bool
+        The cell steps the session that is made for it.
 
     Raises
     ------
@@ -41,11 +57,42 @@ def control_points(
         raise It2nbError("--at session needs --session NAME, whose step() the cell calls")
     if options.at != "auto":
         return options.at
-    if options.session is not None and options.session in names.reads:
+    if by_itself or (options.session is not None and options.session in names.reads):
         return "session"
     if not loops_found or may_step_an_optimizer(names, namespace):
         return "optimizer"
     return "loop"
+
+
+def steps_itself(tree: ast.AST) -> bool:
+    """Tell whether code calls ``step`` of the run's own session.
+
+    That is ``it2nb.current().step(...)``, or the same on a name that it gives ``current()``.
+    """
+    names = {
+        target.id
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Assign, ast.NamedExpr)) and _is_current(node.value)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name)
+    }
+    return any(
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "step"
+        and (
+            _is_current(node.func.value)
+            or (isinstance(node.func.value, ast.Name) and node.func.value.id in names)
+        )
+        for node in ast.walk(tree)
+    )
+
+
+def _is_current(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return isinstance(node, ast.NamedExpr) and _is_current(node.value)
+    called = node.func
+    return "current" in (getattr(called, "attr", None), getattr(called, "id", None))
 
 
 def may_step_an_optimizer(names: Names, namespace: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from it2nb.integrations.trackers import check_tracker
 from it2nb.notebook import modes
 from it2nb.notebook.cell import Cell, compile_cell
 from it2nb.notebook.commands import At, CellOptions
-from it2nb.notebook.control_points import control_points, own_session
+from it2nb.notebook.control_points import control_points, own_session, steps_itself
 from it2nb.notebook.discover import is_there, root_of, variable_knob
 from it2nb.notebook.loops import wrap
 from it2nb.notebook.names import Names, local_names, names_of, reach
@@ -67,9 +67,11 @@ def plan_of(shell: Any, line: str, options: CellOptions, body: str, raw: str | N
     # The loops of functions are left alone where they may train: a compiler may read them.
     in_functions = options.at == "loop" or (options.at == "auto" and "torch" not in sys.modules)
     loops_found = 0
+    by_itself = False
 
     def rewrite(tree: Any) -> Any:
-        nonlocal loops_found
+        nonlocal loops_found, by_itself
+        by_itself = steps_itself(tree)
         tree, loops_found = wrap(tree, in_functions=in_functions)
         return tree
 
@@ -89,7 +91,7 @@ def plan_of(shell: Any, line: str, options: CellOptions, body: str, raw: str | N
         options=options,
         line=line,
         cell=cell,
-        at=control_points(options, used, loops_found, space),
+        at=control_points(options, used, loops_found, space, by_itself=by_itself),
         names=own,
         locals=local_names(cell.code),
         modes=modes.capture(),

@@ -99,6 +99,7 @@ class Wiring:
         #: What the variables of schedulers held when they were looked at.
         self._schedulers: dict[str, Any] = {}
         self._looked = False
+        self._stepped = 0
         self._attachment: Attachment | None = None
         self._import_watch: ImportWatch | None = None
         names = self.names()
@@ -198,12 +199,19 @@ class Wiring:
         session = self._session
         if self.at == "session":
             return
+        if self.at == "loop" and session.step_count != self._stepped:
+            # The code of the loop steps the session itself: a turn is not one more.
+            self.at = "optimizer"
+            session.stepper = None
         if self.at == "loop":
             control = session.step(self._values())
+            self._stepped = session.step_count
         elif session.step_count == level.steps_before:
             # No optimizer has made a step in this loop so far: let requests in all the same.
             control = session.pump()
         else:
+            if session.noted:  # after the optimizer's step
+                session.record(session.with_noted())
             return
         if self._late_knobs:
             self._add_variable_knobs(self._late_knobs)

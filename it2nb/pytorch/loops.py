@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from threading import get_ident
@@ -15,9 +14,6 @@ if TYPE_CHECKING:
     from it2nb.core.session import Session
 
 T = TypeVar("T")
-
-#: What was logged for the turn under way, by session.
-_logged: weakref.WeakKeyDictionary[Session, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 
 class Loop(Generic[T]):
@@ -71,7 +67,7 @@ class Loop(Generic[T]):
     def _step(self) -> bool:
         """The body is through: its control point. Returns whether the run was stopped."""
         session = self.session
-        values = take_logged(session)
+        values = dict(session.with_noted())
         if self._metrics_fn is not None:
             with guard("metrics of a turn", session.report):
                 values.update(self._metrics_fn() or {})
@@ -84,7 +80,7 @@ class Loop(Generic[T]):
     def _left(self) -> None:
         """The loop was left by ``break``: what was logged in its last turn is a step too."""
         session = self.session
-        values = take_logged(session)
+        values = dict(session.with_noted())
         if values and not session.is_ended and session.on_training_thread:
             session.step(values, act=False)
 
@@ -104,7 +100,7 @@ def loop(
 
         for x, y in loop(session, loader):
             ...
-            log(session, loss=loss)
+            session.log(loss=loss)
 
     A stop ends the loop as if the iterable were at its end.
 
@@ -124,16 +120,6 @@ def loop(
         Can be iterated as often as `items` can; has a length if they have one.
     """
     return Loop(session, items, metrics_fn, epochs)
-
-
-def log(session: Session, values: Mapping[str, Any] | None = None, **more: Any) -> None:
-    """Note metrics for the turn under way. Training thread."""
-    _logged.setdefault(session, {}).update({**(values or {}), **more})
-
-
-def take_logged(session: Session) -> dict[str, Any]:
-    """Return what was logged for this turn, and begin anew."""
-    return _logged.pop(session, {})
 
 
 def _hooks_count(session: Session) -> bool:

@@ -117,12 +117,6 @@ class TorchSession(Session):
 
         return loop(self, items, metrics_fn, epochs=epochs)
 
-    def log(self, values: Mapping[str, Any] | None = None, **more: Any) -> None:
-        """Note metrics for the turn of `loop` under way. Training thread."""
-        from it2nb.pytorch.loops import log
-
-        log(self, values, **more)
-
     # --- going back ------------------------------------------------------------------------
 
     def on_save(self, function: Callable[[], Any]) -> Callable[[], Any]:

@@ -6,7 +6,7 @@ import torch
 
 from it2nb.core.session import Session
 from it2nb.pytorch.hooks import attach
-from it2nb.pytorch.loops import log, loop
+from it2nb.pytorch.loops import loop
 from it2nb.pytorch.optimizers import add_optimizer_knobs
 from tests.pytorch.steering import gradients, parameters, record, statuses
 
@@ -17,7 +17,7 @@ def test_each_turn_ends_at_a_control_point_with_what_was_logged() -> None:
     with session.run():
         for item in loop(session, ["a", "b", "c"], lambda: {"acc": 0.5}):
             seen.append((item, session.step_count))
-            log(session, {"loss": float(len(seen))}, norm=2.0)
+            session.log({"loss": float(len(seen))}, norm=2.0)
     assert seen == [("a", 0), ("b", 1), ("c", 2)]
     assert session.step_count == 3
     assert session.metrics.latest() == {"loss": (3, 3.0), "norm": (3, 2.0), "acc": (3, 0.5)}
@@ -55,7 +55,7 @@ def test_break_and_continue_keep_their_meaning() -> None:
         for item in loop(session, range(10)):
             if item % 2:
                 continue
-            log(session, loss=float(item))
+            session.log(loss=float(item))
             if item == 4:
                 break
     # The turn that was left logged something: it is a step too.
@@ -85,6 +85,6 @@ def test_a_turn_whose_optimizer_step_counted_is_no_second_step() -> None:
         for item in loop(session, range(3)):
             gradients(optimizer)
             optimizer.step()
-            log(session, loss=float(item))
+            session.log(loss=float(item))
     assert session.step_count == 3
     assert session.metrics.latest()["loss"] == (3, 2.0)
