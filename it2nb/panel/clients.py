@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-#: Batches that a page may leave unacknowledged before it is taken to be slow.
-BACKLOG = 30
+#: Batches that a page may leave unacknowledged before it is taken to be slow; it acknowledges
+#: each 50th.
+BACKLOG = 100
 #: A page that was not heard for this long, while it was sent to, is taken to be gone, seconds.
 SILENT_S = 180.0
 

@@ -9,7 +9,7 @@ from it2nb.core.faults import Fault, guard
 from it2nb.core.switching import switch_interval
 
 #: Seconds between two batches of numbers alone: each costs the page a frame and the kernel a turn.
-INTERVAL_S = 0.2
+INTERVAL_S = 0.25
 #: Between two batches when somebody waits for a result.
 URGENT_S = 0.055
 #: Between two looks at a run that stands still, or at pages that don't keep up.

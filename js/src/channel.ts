@@ -4,8 +4,11 @@ import type { Port } from "./port";
 import { type Happening, reduce, type Store } from "./store";
 import type { Action, Json, PanelMessage, WindowAsk } from "./wire";
 
-/** One acknowledgement for this many batches: about one a second. */
-const ACK_EVERY = 10;
+/**
+ * One acknowledgement for this many batches, about one in twelve seconds: JupyterLab shows the
+ * kernel busy and idle again for each, which costs the page more than a batch does.
+ */
+const ACK_EVERY = 50;
 const HELLO_AGAIN_MS = 2_000;
 const HELLO_RAREST_MS = 32_000;
 

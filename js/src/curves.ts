@@ -14,8 +14,8 @@ const SHARE = 0.05;
 /** What may be spent at once after a rest. */
 const SAVED_MS = 150;
 const MOST_DEBT_MS = 100;
-/** Between two rounds: lines grow with every other batch of numbers. */
-const ROUND_MS = 350;
+/** Between two rounds: lines grow with every other batch of numbers, in its frame. */
+const ROUND_MS = 450;
 /** After this time they grow in a frame of their own, where no batch has brought one. */
 const LATE_MS = 2 * ROUND_MS;
 /** Room of plots that share an axis, in rests: when it ends all are drawn, so it ends more rarely. */

@@ -178,7 +178,8 @@ function tracesOf(line: Line, name: string | null, look: Look, colors: Colors): 
   }
   const shade = live ? 1 : 0.55;
   if (look.smooth === 0) return [{ ...base, opacity: shade }];
-  const averaged = smooth(line.steps, line.values, look.smooth);
+  // Plotly knows by the array whether there is something new in it.
+  const averaged = smooth(line, look.smooth).slice();
   return [
     { ...base, opacity: 0.28 * shade, line: { color, width: 1, simplify: true } },
     {

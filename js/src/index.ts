@@ -15,7 +15,7 @@ import type { Model, Port } from "./port";
 import { Rules } from "./rules";
 import { Series } from "./series";
 import { Status } from "./status";
-import { EMPTY, isOver, type Store } from "./store";
+import { canWait, EMPTY, isOver, type Store } from "./store";
 import css from "./styles.css?inline";
 import type { PanelMessage, Picture } from "./wire";
 import { hasRounds } from "./words";
@@ -38,6 +38,13 @@ export interface PanelModule {
 
 /** Texts that tell how long something waits are renewed this often. */
 const TICK_MS = 1_000;
+/**
+ * Numbers alone are drawn at most this often, with every other batch: most of what a frame costs
+ * is the same however little of it has changed.
+ */
+const NUMBERS_MS = 450;
+/** What waits for the next batch's frame gets one of its own after this time. */
+const LATE_NUMBERS_MS = 2 * NUMBERS_MS;
 
 export function open(start: Start): Session {
   return new Session(start);
@@ -49,7 +56,10 @@ export class Session {
   #views = new Set<View>();
   #chart: () => Promise<unknown>;
   #changed = new Set<string>();
+  #shown = EMPTY.head;
   #frame = 0;
+  #drawnAt = Number.NEGATIVE_INFINITY;
+  #late: ReturnType<typeof setTimeout> | undefined;
   #tick: ReturnType<typeof setInterval> | undefined;
   #keep: Start["keep"];
   #kept = false;
@@ -101,7 +111,10 @@ export class Session {
 
   #wake(): void {
     this.channel.hello();
-    this.#tick = setInterval(() => this.#draw(), TICK_MS);
+    this.#tick = setInterval(() => {
+      // While batches come their frames tell the time as well.
+      if (performance.now() - this.#drawnAt > LATE_NUMBERS_MS) this.#draw();
+    }, TICK_MS);
     window.addEventListener("pagehide", this.#leave);
     window.addEventListener("pageshow", this.#comeBack);
   }
@@ -110,6 +123,8 @@ export class Session {
     if (this.#tick === undefined) return;
     clearInterval(this.#tick);
     this.#tick = undefined;
+    clearTimeout(this.#late);
+    this.#late = undefined;
     cancelAnimationFrame(this.#frame);
     this.#frame = 0;
     window.removeEventListener("pagehide", this.#leave);
@@ -142,7 +157,8 @@ export class Session {
         break;
     }
     this.#keepPicture();
-    this.#schedule();
+    if (message?.kind === "batch" && canWait(message, this.#shown)) this.#scheduleNumbers();
+    else this.#schedule();
   }
 
   /** The kernel renews the picture itself, but not in a page that was loaded after the display. */
@@ -153,8 +169,15 @@ export class Session {
     this.channel.picture();
   }
 
+  #scheduleNumbers(): void {
+    if (performance.now() - this.#drawnAt >= NUMBERS_MS) this.#schedule();
+    else this.#late ??= setTimeout(() => this.#schedule(), LATE_NUMBERS_MS);
+  }
+
   /** Several messages of one frame are one drawing. */
   #schedule(): void {
+    clearTimeout(this.#late);
+    this.#late = undefined;
     if (this.#frame !== 0 || this.#views.size === 0) return;
     this.#frame = requestAnimationFrame(() => {
       this.#frame = 0;
@@ -165,6 +188,8 @@ export class Session {
   #draw(): void {
     // Before the first snapshot there is nothing to show; after a gap the last state stays.
     if (this.channel.store.n < 0) return;
+    this.#drawnAt = performance.now();
+    this.#shown = this.channel.store.head;
     for (const view of this.#views) view.update(this.channel.store, this.#changed);
     this.#changed.clear();
   }

@@ -10,8 +10,8 @@ import { fits, MARGIN, pathOf, type Range } from "./strokes";
 import type { Latest } from "./wire";
 
 /** Between two drawings of a plot by Plotly because its curve has grown, as a multiple of one. */
-const REST = 500;
-const LONGEST_REST_MS = 6_000;
+const REST = 800;
+const LONGEST_REST_MS = 10_000;
 const FIRST_REST_MS = 400;
 /** The same where a value lies outside of the axes: a loss that explodes is news. */
 const SHORT_REST = 50;
@@ -32,11 +32,11 @@ export class Plot {
   #div: ChartDiv = h("div", { class: "it2-plot-area" });
   #value = h("span", { class: "it2-mono it2-latest" });
   #wired = false;
-  #width = 0;
+  /** Of the whole plot, pixels. Kept: asking the page while it changes has it lay out twice. */
+  #size = { width: 0, height: 0 };
   #figure: Figure | null = null;
-  /** The paths of each line of the figure, and the room that they have, pixels. */
+  /** The paths of each line of the figure. */
   #paths: Element[][] = [];
-  #room = { width: 0, height: 0 };
   #points = 0;
   #drawnX = 0;
   #drawnAt = 0;
@@ -102,8 +102,8 @@ export class Plot {
     if (this.grow(series, store, look)) return;
     this.colors ??= readColors(this.#div);
     const lines = this.lines(series);
-    const width = this.#div.clientWidth;
-    this.#figure = figureOf(lines, store, look, this.colors, width, axis());
+    if (this.#size.width === 0) this.#measure();
+    this.#figure = figureOf(lines, store, look, this.colors, this.#size.width, axis());
     const { data, layout, config } = this.#figure;
     this.#points = pointsOf(lines);
     const began = performance.now();
@@ -122,7 +122,7 @@ export class Plot {
     if (!this.#wired) this.#wire();
   }
 
-  /** What the lines are made of, kept: asking the page while it changes makes it lay out twice. */
+  /** What the lines are made of. */
   #findPaths(strokes: number): void {
     // The marks have a layer of their own, over the second y axis.
     const layers = [...this.#div.querySelectorAll(".scatterlayer")];
@@ -130,10 +130,10 @@ export class Plot {
     this.#paths = Array.from({ length: strokes }, (_, at) => [
       ...(groups[at]?.querySelectorAll("path.js-line") ?? []),
     ]);
-    this.#room = {
-      width: this.#div.clientWidth - MARGIN.l - MARGIN.r,
-      height: this.#div.clientHeight - MARGIN.t - MARGIN.b,
-    };
+  }
+
+  #measure(): void {
+    this.#size = { width: this.#div.clientWidth, height: this.#div.clientHeight };
   }
 
   /** Let the lines grow inside of the axes that are there; false where that can't be. */
@@ -143,7 +143,8 @@ export class Plot {
     if (figure === null || this.colors === null || this.#div.matches(":hover")) return false;
     const lines = this.lines(series);
     const points = pointsOf(lines);
-    const { width, height } = this.#room;
+    const width = this.#size.width - MARGIN.l - MARGIN.r;
+    const height = this.#size.height - MARGIN.t - MARGIN.b;
     const [low, high] = figure.frame.x;
     const end = endOf(lines, look);
     const grownPx = ((end - this.#drawnX) / (high - low)) * width;
@@ -199,10 +200,11 @@ export class Plot {
   }
 
   resize(): void {
-    const width = this.#div.clientWidth;
-    if (!this.#wired || width === 0 || width === this.#width) return;
-    this.#width = width;
-    this.hands.redraw(this);
+    const before = this.#size;
+    this.#measure();
+    const { width, height } = this.#size;
+    if (!this.#wired || width === 0) return;
+    if (width !== before.width || height !== before.height) this.hands.redraw(this);
   }
 
   close(plotly: Plotly | null): void {

@@ -13,6 +13,8 @@ export interface Line {
   steps: number[];
   times: number[];
   values: number[];
+  /** How often points that were there have been left out since: what was made of them is stale. */
+  thinned: number;
 }
 
 export class Series {
@@ -40,7 +42,7 @@ export class Series {
     }
     let line = lines.find((each) => each.branch === curve.branch_id && each.round === curve.round);
     if (line === undefined) {
-      line = { branch: curve.branch_id, round: curve.round, steps: [], times: [], values: [] };
+      line = newLine(curve);
       lines.push(line);
     }
     addPoints(line, curve, data);
@@ -50,15 +52,13 @@ export class Series {
 
 /** A curve of one message as a line of its own. */
 export function lineOf(curve: Curve, data: Float64Array): Line {
-  const line: Line = {
-    branch: curve.branch_id,
-    round: curve.round,
-    steps: [],
-    times: [],
-    values: [],
-  };
+  const line = newLine(curve);
   addPoints(line, curve, data);
   return line;
+}
+
+function newLine({ branch_id: branch, round }: Curve): Line {
+  return { branch, round, steps: [], times: [], values: [], thinned: 0 };
 }
 
 /** Points that a line has already, told by their time, are left out: a snapshot may overlap. */
@@ -113,28 +113,55 @@ export function thin(line: Line, buckets: number): void {
     });
     column.length = keep.length;
   }
+  line.thinned += 1;
 }
 
 /**
  * Exponential moving average over steps, bias-corrected as in Kingma & Ba (2015), Algorithm 1.
- * A point that is no number stays a hole and does not spread.
+ * A point that is no number stays a hole and does not spread. It grows with its line: only points
+ * that are new are averaged.
  */
-export function smooth(
-  steps: readonly number[],
-  values: readonly number[],
-  factor: number,
-): (number | null)[] {
-  let sum = 0;
-  let weight = 0;
-  let last: number | null = null;
-  return values.map((value, i) => {
+export class Smoothed {
+  #values: (number | null)[] = [];
+  #factor = Number.NaN;
+  #thinned = -1;
+  #sum = 0;
+  #weight = 0;
+  #last: number | null = null;
+
+  /** The average at each point of the line: one array, which the next call may add to. */
+  of({ steps, values, thinned }: Line, factor: number): readonly (number | null)[] {
+    if (factor !== this.#factor || thinned !== this.#thinned) {
+      this.#values = [];
+      this.#factor = factor;
+      this.#thinned = thinned;
+      this.#sum = this.#weight = 0;
+      this.#last = null;
+    }
+    for (let i = this.#values.length; i < values.length; i++) {
+      this.#values.push(this.#next(steps[i] as number, values[i] as number, factor));
+    }
+    return this.#values;
+  }
+
+  #next(step: number, value: number, factor: number): number | null {
     if (!Number.isFinite(value)) return null;
-    const step = steps[i] as number;
     // Points that were left out count as many times as they were.
-    const keep = factor ** Math.max(1, last === null ? 1 : step - last);
-    sum = keep * sum + (1 - keep) * value;
-    weight = keep * weight + (1 - keep);
-    last = step;
-    return sum / weight;
-  });
+    const keep = factor ** Math.max(1, this.#last === null ? 1 : step - this.#last);
+    this.#sum = keep * this.#sum + (1 - keep) * value;
+    this.#weight = keep * this.#weight + (1 - keep);
+    this.#last = step;
+    return this.#sum / this.#weight;
+  }
+}
+
+const smoothed = new WeakMap<Line, Smoothed>();
+
+export function smooth(line: Line, factor: number): readonly (number | null)[] {
+  let known = smoothed.get(line);
+  if (known === undefined) {
+    known = new Smoothed();
+    smoothed.set(line, known);
+  }
+  return known.of(line, factor);
 }

@@ -327,6 +327,31 @@ export function mergeOutput(have: OutputLine[], output: Output | null): OutputLi
   return [...all.values()].sort((a, b) => a.line - b.line).slice(-MOST_LINES);
 }
 
+/** Whether a batch brings numbers and printed lines alone, which the next frame may show as well. */
+export function canWait(message: Batch, shown: Head): boolean {
+  const { head } = message;
+  const said = [message.rows, message.marks, message.unrecorded, message.received, message.faults];
+  const parts = [
+    message.knob_names,
+    message.actions,
+    message.branches,
+    message.waiting,
+    message.policy,
+    message.agents,
+    message.context,
+    message.subshell,
+  ];
+  return (
+    said.every((each) => each.length === 0) &&
+    parts.every((each) => each === null) &&
+    (head === null ||
+      (head.status === shown.status &&
+        head.error === shown.error &&
+        head.degraded === shown.degraded &&
+        head.warnings.length === shown.warnings.length))
+  );
+}
+
 export function isOver(store: Pick<Store, "head">): boolean {
   const { status } = store.head;
   return status === "stopped" || status === "finished" || status === "failed";

@@ -17,7 +17,8 @@ const look: Look = { log: false, axis: "step", smooth: 0, zoom: null, selected: 
 
 function line(values: number[], part: Partial<Line> = {}): Line {
   const steps = values.map((_, i) => i);
-  return { branch: 0, round: 0, steps, times: steps.map((step) => step / 10), values, ...part };
+  const times = steps.map((step) => step / 10);
+  return { branch: 0, round: 0, steps, times, values, thinned: 0, ...part };
 }
 
 function mark(seq: number, step: number, label = "lr 1e-3"): Mark {

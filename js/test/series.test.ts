@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { BUCKETS, CAP, lineOf, Series, smooth } from "../src/series";
+import { BUCKETS, CAP, type Line, lineOf, Series, smooth } from "../src/series";
 import type { Curve } from "../src/wire";
 
 function message(
@@ -78,11 +78,27 @@ describe("Series", () => {
 });
 
 describe("smooth", () => {
+  const line = (values: number[]): Line => lineOf(...message(0, values));
+
   test("is bias-corrected, skips holes and counts steps that were left out", () => {
-    expect(smooth([0, 1, 2], [1, 1, 1], 0.9)).toEqual([1, 1, 1]);
-    const [a, hole, b] = smooth([0, 1, 2], [1, Number.NaN, 3], 0.5);
+    expect(smooth(line([1, 1, 1]), 0.9)).toEqual([1, 1, 1]);
+    const [a, hole, b] = smooth(line([1, Number.NaN, 3]), 0.5);
     expect([a, hole]).toEqual([1, null]);
     // Weights 0.5 * 0.25 for the first, 0.75 for the last.
     expect(b).toBeCloseTo((0.125 * 1 + 0.75 * 3) / 0.875, 12);
+  });
+
+  test("a line that grows, is thinned, or gets another factor is averaged as a new one is", () => {
+    const series = new Series();
+    const random = (first: number) =>
+      Array.from({ length: 700 }, (_, i) => (i === 99 ? Number.NaN : Math.sin(first + i ** 2)));
+    for (let first = 0; first < 14_000; first += 700) {
+      series.append(...message(first, random(first)));
+      const grown = series.lines("loss")[0] as Line;
+      for (const factor of first % 2_800 === 0 ? [0.9, 0.6] : [0.9]) {
+        expect(smooth(grown, factor)).toEqual(smooth({ ...grown }, factor));
+      }
+    }
+    expect(series.lines("loss")[0]?.thinned).toBeGreaterThan(0);
   });
 });

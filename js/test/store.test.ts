@@ -189,9 +189,9 @@ test("an answer to another page is not ours", () => {
 test("batches are acknowledged now and then, not one by one", () => {
   const { sent, hear } = line();
   hear(snapshot);
-  for (let i = 0; i < 25; i++) hear({ ...quiet, n: 8 + i });
+  for (let i = 0; i < 120; i++) hear({ ...quiet, n: 8 + i });
   expect(sent.filter((each) => each.kind === "ack").map((each) => "n" in each && each.n)).toEqual([
-    17, 27,
+    57, 107,
   ]);
 });
 
