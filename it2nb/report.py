@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from it2nb._version import __version__
-from it2nb.core.drifted import drifted_names, is_in_force
+from it2nb.core.drifted import VALUE_TYPES, drifted_names, is_in_force, told_values
 from it2nb.core.faults import guard
 from it2nb.core.recording import RESTORES, Recording
 from it2nb.core.strict import restore, strict
@@ -34,7 +34,8 @@ MAX_CELL = 60_000
 
 #: Rows that say nothing to a reader: they are numbers for a replay.
 _HIDDEN = frozenset({"metrics", "in_force", "random_state", "resources", "knobs_registered",
-                     "source_cell", "environment", "model_tree", "action_submitted"})  # fmt: skip
+                     "knobs_ended", "source_cell", "environment", "model_tree",
+                     "action_submitted"})  # fmt: skip
 
 
 def write(journal: History, path: str | Path, *, title: str = "") -> Path:
@@ -276,33 +277,24 @@ def _knobs(journal: History) -> list[dict[str, Any]]:
     A value that something else than a request wrote has who it was as a third.
     """
     found: dict[str, dict[str, Any]] = {}
-    types = ("knobs_registered", "knob_changed", "knob_drifted")
-    for event in journal.tail(len(journal), types):
-        if event.type == "knob_drifted":
-            _add_drift(found, event)
-            continue
-        views = event.payload.get("knobs") if event.type == "knobs_registered" else [event.payload]
-        for view in views or []:
-            name = str(view.get("name"))
-            knob = found.setdefault(
-                name, {"name": name, "group": view.get("group") or "", "values": []}
-            )
-            shown = _strict_value(view.get("value"))
-            if not knob["values"] or knob["values"][-1][1] != shown:
-                knob["values"].append([round(event.t, 4), shown])
+    for event in journal.tail(len(journal), VALUE_TYPES):
+        for name, value in told_values(event).items():
+            knob = found.setdefault(name, {"name": name, "group": "", "values": []})
+            _add_value(knob["values"], event, _strict_value(value))
+        for view in event.payload.get("knobs") or []:
+            found[str(view.get("name"))]["group"] = view.get("group") or ""
     # Those that moved first; an optimizer has twenty that nobody touches.
     moved = [each for each in found.values() if len(each["values"]) > 1]
     still = [each for each in found.values() if len(each["values"]) <= 1]
     return [*moved, *still][:200]
 
 
-def _add_drift(found: dict[str, dict[str, Any]], event: Event) -> None:
-    if not is_in_force(event):
-        return
-    for name in drifted_names(event.payload):
-        if name in found:
-            value, by = _strict_value(event.payload.get("found")), event.payload.get("by")
-            found[name]["values"].append([round(event.t, 4), value, f"{by}"[:80]])
+def _add_value(values: list[list[Any]], event: Event, shown: Any) -> None:
+    by = event.payload.get("by") if event.type == "knob_drifted" else None
+    if event.type == "knobs_ended" and values:
+        by = next(iter(values[-1][2:]), None)  # whoever began to write it went on
+    if by is not None or not values or values[-1][1] != shown:
+        values.append([round(event.t, 4), shown, *([] if by is None else [f"{by}"[:80]])])
 
 
 def _strict_value(value: Any) -> Any:

@@ -27,6 +27,7 @@ EVENTS = {
     "journal_sealed": "the last row of a finished run, which seals the chain",
     "knob_changed": "a knob has another value: before and after",
     "knob_drifted": "something else than a request changed a knob: before, found, by whom",
+    "knobs_ended": "values at the end that no row told: a schedule went on moving these knobs",
     "knobs_registered": "the knobs and the values that a round starts from",
     "metrics": "the numbers of one step; packed on disk",
     "model_tree": "the modules of the model",

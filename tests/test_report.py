@@ -136,7 +136,8 @@ def test_the_scrubber_plays_the_run(browser: Browser, report: Path) -> None:
     page = opened.page
     curve = page.locator(".plot").first.locator("path.curve").last
     whole = len(curve.get_attribute("d") or "")
-    assert opened.knob("lr") == "0.008"
+    at_the_end = "0.0021042"  # what the schedule has made of the last edit, 0.008
+    assert opened.knob("lr") == at_the_end
     assert page.locator("#journal tr.later").count() == 0
 
     opened.scrub(0)
@@ -161,7 +162,7 @@ def test_the_scrubber_plays_the_run(browser: Browser, report: Path) -> None:
     page.locator("#run[aria-pressed=true]").wait_for()
     page.locator("#run[aria-pressed=false]").wait_for(timeout=90_000)
     assert page.locator("#at").input_value() == "1000"
-    assert opened.knob("lr") == "0.008"
+    assert opened.knob("lr") == at_the_end
     opened.check()
 
 
@@ -411,3 +412,30 @@ def test_an_lr_that_another_cell_wrote_is_in_the_report(browser: Browser, tmp_pa
     assert "0.5, written by the loop" in text
     title = opened.page.locator(".plot path.mark title").first.text_content()
     assert title is not None and "lr 0.002 → 0.5, written by the loop, not asked" in title
+
+
+@pytest.mark.parametrize("whose", ["loop", "torch"])
+def test_under_a_schedule_the_report_ends_with_the_value_in_force_at_the_end(whose: str) -> None:
+    session = TrainingSession("loss", directory=None)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.5)
+    session.bind(optimizers=[optimizer])
+    by_torch = whose == "torch"
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5) if by_torch else None
+    with session.run():
+        session.pump()
+        for step in range(1, 9):
+            if scheduler is None:
+                optimizer.param_groups[0]["lr"] = 0.5**step
+            optimizer.step()
+            if scheduler is not None:
+                scheduler.step()
+            session.step({"loss": 1 / step})
+    end = optimizer.param_groups[0]["lr"]
+    knobs = {each["name"]: each for each in run_data(session.journal)["knobs"]}
+    lr = [each[1:] for each in knobs["lr"]["values"]]
+    assert lr[0] == [0.5]
+    assert lr[-1] == ([end] if by_torch else [end, "the loop"])
+    assert len(lr) == (2 if by_torch else 3)
+    assert len(knobs["momentum"]["values"]) == 1
+    (row,) = session.journal.tail(99, ("knobs_ended",))
+    assert row.payload["values"]["lr"] == end and "momentum" not in row.payload["values"]

@@ -13,6 +13,7 @@ from it2nb.core.asking import Asking
 from it2nb.core.ballast import frameless
 from it2nb.core.control import RunStatus, StopTraining
 from it2nb.core.declaring import Declaring
+from it2nb.core.drifted import tell_ended
 from it2nb.core.errors import It2nbWarning, SessionEnded, WrongThread
 from it2nb.core.faults import Fault, guard, is_pressed
 
@@ -90,6 +91,10 @@ class Life(Declaring, Asking):
                     self.record(self.with_noted())
             with guard("metrics that never came", self.report):
                 self.expected.close()
+            if self.on_training_thread or not self._owner_lives():
+                # Else the loop hangs, and what holds it may hold what a knob has to read.
+                with guard("the last values of the knobs", self.report):
+                    tell_ended(cast("Session", self))
             while self._on_end:
                 pressed = self._tell_end("on_end", self._on_end.pop(0)) or pressed
             if self._ended.is_set():  # one of them ended it
