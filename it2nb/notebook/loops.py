@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from types import MethodType
 from typing import Any, Literal
 
+from it2nb.notebook.total import Total
+
 #: The one name that wrapped code looks up: a dunder, hidden from %who.
 PROBE = "__it2_loop__"
 
@@ -147,6 +149,8 @@ class Loops:
         Called with the expected number of steps of the run when that changes.
     one_step_a_turn : bool
         Whether a turn of the outermost loop is a step.
+    given : int, optional
+        The number of steps that the user expects.
     """
 
     def __init__(
@@ -156,15 +160,15 @@ class Loops:
         on_total: Callable[[int], None],
         *,
         one_step_a_turn: bool,
+        given: int | None = None,
     ) -> None:
         self.stack: list[Level] = []
         #: What an ``enumerate`` or ``zip`` hides, until its loop begins.
         self.hint: Any = None
         self._steps = steps
         self._on_turn = on_turn
-        self._on_total = on_total
         self._one_step_a_turn = one_step_a_turn
-        self._total: int | None = None
+        self._total = Total(on_total, given)
         self._seen = 0
 
     def open(
@@ -182,7 +186,7 @@ class Loops:
         level = Level(length, outermost, self._steps(), key, turns, left)
         self.stack.append(level)
         if outermost and self._one_step_a_turn and length is not None:
-            self._tell(level.steps_before + length)
+            self._total.estimate(level.steps_before + length)
         return level
 
     def begin_turn(self, level: Level) -> None:
@@ -233,12 +237,12 @@ class Loops:
                 # steps of the turn that went back, about as many as in the others.
                 inner = self.stack[-1]
                 made = max(1, round(inner.taken / inner.done)) if inner.done else 1
-                if self._total is not None and self._total + taken - made > now:
-                    self._tell(self._total + taken - made)
+                self._total.lose(made - taken, now)
                 taken = made
             for level in self.stack:
                 level.taken = max(0, level.taken + taken)
             self._seen = now
+            self._total.reach(now)
         return now
 
     def _estimate(self, level: Level) -> None:
@@ -251,21 +255,16 @@ class Loops:
         if level is outer:
             # Whole turns are the best measure: they hold every inner loop.
             if self._one_step_a_turn:
-                self._tell(now + left)
+                self._total.estimate(now + left)
             elif outer.taken and outer.kept:
-                self._tell(now + round(outer.taken / outer.kept * left))
+                self._total.estimate(now + round(outer.taken / outer.kept * left))
             return
         inner = level.left
         if self._one_step_a_turn or outer.done or len(self.stack) != 2 or inner is None:
             return
         if outer.taken and outer.taken == level.taken and level.kept:
             a_turn = level.taken / level.kept * (level.kept + inner)
-            self._tell(now + round(a_turn * left - level.taken))
-
-    def _tell(self, total: int) -> None:
-        if total != self._total:
-            self._total = total
-            self._on_total(total)
+            self._total.estimate(now + round(a_turn * left - level.taken))
 
 
 class Turns:

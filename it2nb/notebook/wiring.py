@@ -111,6 +111,7 @@ class Wiring:
             self._after_turn,
             self._tell_total,
             one_step_a_turn=self.at == "loop",
+            given=self._options.steps,
         )
 
     def names(self) -> Names:
@@ -247,8 +248,7 @@ class Wiring:
             frame = frame.f_back
 
     def _tell_total(self, total: int) -> None:
-        if self._options.steps is None:
-            self._session.total_steps = total
+        self._session.total_steps = total
 
     # --- knobs ------------------------------------------------------------------------------
 

@@ -13,7 +13,9 @@ from it2nb.notebook.loops import PROBE, Level, LoopProbe, Loops, probe, wrap
 class Ran:
     """Runs code with wrapped loops on this thread, and keeps what the loops told."""
 
-    def __init__(self, source: str, *, one_step_a_turn: bool = True, **space: Any) -> None:
+    def __init__(
+        self, source: str, *, one_step_a_turn: bool = True, given: int | None = None, **space: Any
+    ) -> None:
         self.turns: list[dict[str, Any]] = []
         self.totals: list[int] = []
         self.steps = 0
@@ -21,8 +23,9 @@ class Ran:
         tree, self.found = wrap(ast.parse(source))
         mine = LoopProbe()
         self.loops = Loops(
-            lambda: self.steps, self._turn, self.totals.append, one_step_a_turn=one_step_a_turn
-        )
+            lambda: self.steps, self._turn, self.totals.append,
+            one_step_a_turn=one_step_a_turn, given=given,
+        )  # fmt: skip
         self._counts = one_step_a_turn
         self.space[PROBE] = mine
         mine.enter(self.loops)
@@ -199,6 +202,32 @@ def test_a_run_that_goes_back_ends_as_much_earlier() -> None:
     assert set(by_turn.totals) == {300, 290}
 
 
+@pytest.mark.parametrize("by_turn", [False, True])
+@pytest.mark.parametrize(
+    "loop", ["for i in range(100):", "i = 0\nwhile i < 100:\n    i += 1"], ids=["for", "while"]
+)
+def test_a_given_number_of_steps_falls_with_those_that_the_loop_does_not_make_again(
+    loop: str, by_turn: bool
+) -> None:
+    step = "pass" if by_turn else "run.step()"
+    back = "    if run.steps == 80 and not gone: run.steps -= 50; gone.append(run.steps)"
+    ran = Ran(f"{loop}\n    {step}\n{back}", one_step_a_turn=by_turn, given=100, gone=[])
+    assert ran.totals == [ran.steps] == [50]
+
+
+def test_a_given_number_of_steps_stands_where_the_loop_goes_by_the_steps() -> None:
+    back = "    if run.steps == 80 and not gone: run.steps -= 50; gone.append(1)"
+    loop = f"while run.steps < 100:\n    run.step()\n{back}"
+    ran = Ran(loop, one_step_a_turn=False, given=100, gone=[])
+    assert ran.steps == 100
+    assert ran.totals == [50, 100]
+
+
+@pytest.mark.parametrize("given", [50, 300])
+def test_a_given_number_of_steps_stands_beside_what_the_loop_has(given: int) -> None:
+    assert Ran("for i in range(100): pass", given=given).totals == []
+
+
 WINDING = """
 class Winding:
     \"\"\"A loop that takes its turns back with the run's steps, as session.loop does.\"\"\"
@@ -230,6 +259,8 @@ def test_a_loop_that_takes_its_turns_back_ends_where_it_would_have(
     # The hook of a turn counts it after its body has gone back.
     assert ran.steps == ran.totals[-1] == 60
     assert set(ran.totals) == {60}
+    given = Ran(f"{WINDING}\n{body}", one_step_a_turn=by_turn, given=60)
+    assert (given.steps, given.totals) == (60, [])
 
 
 def test_epochs_over_a_loop_that_takes_its_turns_back_are_as_long_as_before() -> None:
