@@ -58,12 +58,15 @@ def test_buttons_keep_their_place_whatever_the_status_says(open_notebook: OpenWi
       facts.lastChild.previousSibling.textContent = text && "1,212 steps/s";
       const at = panel.getBoundingClientRect();
       const pause = panel.querySelector(".it2-do-pause").getBoundingClientRect();
-      return [pause.left - at.left, pause.top - at.top].map(Math.round);
+      const time = facts.lastChild.getBoundingClientRect();
+      const covers = time.right > pause.left && time.bottom > pause.top && time.top < pause.bottom;
+      return [...[pause.left - at.left, pause.top - at.top].map(Math.round), covers];
     }"""
     texts = ("", "0:01", "1:23:45:56 · 1:23:45:56 left, and more")
-    for width in (460, 640, 760, 860, 960, 1_000, 1_300):
+    for width in (460, 640, 760, 860, 890, 960, 1_000, 1_100, 1_300):
         places = [panel.root.evaluate(look, [width, text]) for text in texts]
         assert places == places[:1] * len(texts), width
+        assert not any(covers for *_, covers in places), width
 
 
 def test_a_drag_is_one_request_and_nothing_pulls_it_back(open_notebook: OpenWith) -> None:
