@@ -44,7 +44,9 @@ def objection(optimizer: Any, group: Group, cell: Cell, value: Any) -> str | Non
             return f"the shortest step {low:g} would be above the longest {high:g}"
     if isinstance(optimizer, torch.optim.SGD):
         after = {**group, cell.key: value}
-        if after["nesterov"] and (float(after["momentum"]) <= 0 or float(after["dampening"]) != 0):
+        # Somebody's own subclass may have a constructor of its own, and fewer keys.
+        momentum, dampening = (float(after.get(key, 0)) for key in ("momentum", "dampening"))
+        if after.get("nesterov") and (momentum <= 0 or dampening != 0):
             return "Nesterov momentum needs momentum above 0 and dampening 0"
     return None
 

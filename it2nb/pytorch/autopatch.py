@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import types
 from typing import Any
-
-import torch
 
 from it2nb.core.errors import SessionEnded
 from it2nb.core.lifetime import current
@@ -15,8 +11,6 @@ from it2nb.pytorch.hooks import Attachment, MetricsFn, attach
 from it2nb.pytorch.optimizers import add_optimizer_knobs
 from it2nb.pytorch.schedulers import unwrapped
 from it2nb.pytorch.switchboard import switchboard
-
-_MARK = "_it2nb_patched"
 
 
 def autopatch(*arguments: Any, name: str | None = None, **named: Any) -> Attachment:
@@ -55,11 +49,7 @@ def autopatch(*arguments: Any, name: str | None = None, **named: Any) -> Attachm
         raise TypeError("autopatch needs an optimizer: autopatch(optimizer, metrics_fn)")
     inner = unwrapped(optimizer, "optimizer")
     add_optimizer_knobs(session, inner, name=name)
-    attachment = attach(session, metrics_fn=metrics_fn, only=True)
-    if not _has_hooks(inner):
-        _wrap(inner)
-        session.on_end(functools.partial(_unwrap, inner))
-    return attachment
+    return attach(session, metrics_fn=metrics_fn, only=True)
 
 
 def unpatch(*arguments: Any, **named: Any) -> None:
@@ -68,13 +58,11 @@ def unpatch(*arguments: Any, **named: Any) -> None:
     ``unpatch()`` and ``unpatch(optimizer)`` for the current run, or ``unpatch(session)`` and
     ``unpatch(session, optimizer)``. The run's other optimizers are let go of too.
     """
-    session, optimizer, _ = _sort_out(arguments, named, may_have_ended=True)
+    session, _, _ = _sort_out(arguments, named, may_have_ended=True)
     board = switchboard()
     for attachment in {id(a): a for a in board.attachments.values()}.values():
         if attachment.session is session:
             attachment.detach()
-    if optimizer is not None:
-        _unwrap(unwrapped(optimizer, "optimizer"))
     board.forget(session)
 
 
@@ -98,35 +86,3 @@ def _sort_out(
             f"session=..."
         )
     return session, given.get("optimizer"), given.get("metrics_fn")
-
-
-def _has_hooks(optimizer: Any) -> bool:
-    return isinstance(optimizer, torch.optim.Optimizer) and bool(
-        getattr(type(optimizer).step, "hooked", False)
-    )
-
-
-def _wrap(optimizer: Any) -> None:
-    """Call the switchboard around the step of an optimizer without PyTorch's hooks.
-
-    As a bound method: a scheduler that is made later looks for its ``__func__`` (CASES C36).
-    """
-    if hasattr(optimizer.step, _MARK):
-        return
-    original = optimizer.step
-
-    @functools.wraps(getattr(original, "__func__", original))
-    def step(self: Any, *args: Any, **kwargs: Any) -> Any:
-        switchboard().before(self)
-        result = original(*args, **kwargs)
-        switchboard().after(self)
-        return result
-
-    setattr(step, _MARK, original)
-    optimizer.step = types.MethodType(step, optimizer)
-
-
-def _unwrap(optimizer: Any) -> None:
-    own = vars(optimizer).get("step")
-    if own is not None and hasattr(own, _MARK):
-        del optimizer.step

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from types import CodeType
 from typing import Any
 
 from torch.optim import Optimizer
+
+#: Code around a step, whose first positional argument is the optimizer.
+AROUND: set[CodeType] = set()
 
 
 def is_layered(optimizer: Any) -> bool:
@@ -32,9 +36,9 @@ def is_inside_another() -> bool:
 
 def _under_way() -> Iterator[Any]:
     """Yield the optimizers whose hooked steps are on this thread's stack, innermost first."""
-    code = Optimizer.profile_hook_step(is_inner).__code__
+    AROUND.add(Optimizer.profile_hook_step(is_inner).__code__)
     frame: Any = sys._getframe()
     while frame is not None:
-        if frame.f_code is code:
+        if frame.f_code in AROUND:
             yield next(iter(frame.f_locals.get("args") or ()), None)
         frame = frame.f_back

@@ -44,8 +44,8 @@ class Steering:
             self._drop(each)
         self.optimizers.append(steered)
         steered.register(prefix)
-        board = switchboard()
-        board.steer(steered)
+        switchboard().steer(steered)
+        steered.listen()
         if any(each is optimizer for each in session.bound.optimizers):
             session.bound.stateful["schedules"] = self
         return steered

@@ -17,6 +17,7 @@ from it2nb.pytorch.knobs import knobs_of
 from it2nb.pytorch.live import Live
 from it2nb.pytorch.schedulers import Schedulers
 from it2nb.pytorch.setting import Clock, Setting
+from it2nb.pytorch.wrapping import wrap
 
 if TYPE_CHECKING:
     from it2nb.core.session import Session
@@ -93,6 +94,13 @@ class SteeredOptimizer:
 
     def __repr__(self) -> str:
         return f"<SteeredOptimizer {self.name} ({self.kind})>"
+
+    def listen(self) -> None:
+        """Hear of its steps too where PyTorch has no hooks around them."""
+        optimizer = self.optimizer()
+        wrapped = None if optimizer is None else wrap(optimizer)
+        if wrapped is not None:
+            self._handles.append(wrapped)
 
     # --- around a step, training thread ----------------------------------------------------
 

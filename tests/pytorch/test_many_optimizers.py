@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import torch
 from torch.optim import Optimizer
+from torch.optim import lr_scheduler as lrs
 
 from it2nb.core.session import Session
 from it2nb.pytorch.optimizers import add_optimizer_knobs, steering_of
+from it2nb.session import TrainingSession
 from tests.pytorch.hyper import both, decay_groups
 from tests.pytorch.steering import gradients, parameters, record, run, statuses, train
 
@@ -182,3 +184,81 @@ def test_failed_edits_in_a_batch_are_put_back_exactly() -> None:
     assert statuses(session) == ["failed"]
     assert both(optimizer, "lr") == (0.1, 0.01)
     gradients(optimizer)
+
+
+class _Bare(torch.optim.SGD):
+    """Somebody's own: of SGD's keys it has lr alone, and it never called ``super().__init__``."""
+
+    def __init__(self, params: list[torch.nn.Parameter]) -> None:
+        self.param_groups = [{"params": params, "lr": 0.1}]
+        self.state = {}  # type: ignore[assignment]
+        self.defaults = {"lr": 0.1}
+
+    def step(self, closure: Any = None) -> Any:
+        for group in self.param_groups:
+            for each in group["params"]:
+                each.data.sub_(each.grad, alpha=group["lr"])
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["scheduler first", "steered first"])
+def test_C36_a_subclass_without_hooks_and_with_fewer_keys_is_steered(first: bool) -> None:
+    """Under a scheduler an edit waits for the step, of which no hook of PyTorch tells."""
+    (weight,) = weights = parameters()
+    optimizer = _Bare(weights)
+    session = TrainingSession(directory=None)
+    schedulers = [lrs.ExponentialLR(optimizer, 0.5)] if first else []
+    session.bind(optimizers=[optimizer], schedulers=schedulers)
+    scheduler = schedulers[0] if first else lrs.ExponentialLR(optimizer, 0.5)
+    moved = []
+
+    def update() -> None:
+        before = weight[0, 0].item()
+        gradients(optimizer)
+        optimizer.step()
+        scheduler.step()
+        moved.append(before - weight[0, 0].item())
+
+    with session.run():
+        for step in range(1, 6):
+            update()
+            if step == 2:
+                session.set("lr", 0.08)
+            session.step()
+    update()
+    assert statuses(session) == ["applied"]
+    assert moved == pytest.approx([0.1, 0.05, 0.08, 0.04, 0.02, 0.01], abs=1e-6)
+
+
+class _Around:
+    """No optimizer of PyTorch's, and one of these makes its steps."""
+
+    def __init__(self, params: list[torch.nn.Parameter]) -> None:
+        self.inner = torch.optim.SGD(params, lr=0.1)
+        self.param_groups, self.state = self.inner.param_groups, self.inner.state
+        self.defaults = {"lr": 0.1}
+
+    def step(self, closure: Any = None) -> Any:
+        return self.inner.step(closure)
+
+
+@pytest.mark.parametrize("mode", ["rescale", "hold"])
+def test_C36_a_step_that_calls_a_hooked_one_is_one_step(mode: str) -> None:
+    (weight,) = weights = parameters()
+    optimizer: Any = _Around(weights)
+    scheduler = lrs.ExponentialLR(optimizer.inner, 0.5)
+    moved = []
+    with run() as (session, _):
+        add_optimizer_knobs(session, optimizer)
+        for step in range(1, 6):
+            gradients(optimizer)
+            if step == 2:
+                edit = {"name": "lr", "value": 0.08, "mode": mode}
+                session.submit({"type": "set_knob", "payload": edit})
+            before = weight[0, 0].item()
+            optimizer.step()
+            moved.append(before - weight[0, 0].item())
+            scheduler.step()
+        assert session.step_count == 5
+        assert [each.kind for each in steering_of(session).optimizers] == ["_Around"]
+    rest = {"rescale": [0.04, 0.02], "hold": [0.08, 0.08]}[mode]
+    assert moved == pytest.approx([0.1, 0.05, 0.08, *rest], abs=1e-6)
