@@ -6,6 +6,7 @@ from typing import Annotated, Any, TypeVar
 
 import orjson
 from fastapi import FastAPI, Path, Query, Request
+from fastapi.dependencies import models
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import models_json_schema
@@ -91,6 +92,18 @@ async def body_of(request: Request, model: type[Model]) -> Model:
         return model.model_validate(found, strict=True)
     except ValidationError as err:
         raise Refusal(422, explain(err)) from None
+
+
+def forget() -> None:
+    """Let go of the routes of servers that are over, and with them of their runs. Any thread.
+
+    FastAPI keeps the functions of the last thousands of routes in caches of its module, where
+    nobody ever takes them out; ours know their session. Whoever still serves looks them up anew.
+    """
+    for each in list(vars(models).values()):
+        clear = getattr(each, "cache_clear", None)
+        if clear is not None:
+            clear()
 
 
 def _state_and_actions(app: FastAPI, serving: Serving) -> None:

@@ -174,7 +174,15 @@ class Server:
             runner.run(self._serve())
         if fault:
             self._failed = fault
+        with guard("routes of a server that is over", self._report):
+            self._forget()
         self._up.set()
+
+    def _forget(self) -> None:
+        from it2nb.server.app import forget
+
+        self._quiet = self._serving = None
+        forget()
 
     def _report(self, fault: Fault) -> None:
         self.session.report(fault)

@@ -15,6 +15,7 @@ import sys
 import textwrap
 import threading
 import warnings
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import httpx
 import psutil
 import pytest
 
+from it2nb.core import lifetime
 from it2nb.core.errors import PortTaken, ServerError
 from it2nb.core.session import Session
 from it2nb.server import quiet
@@ -180,6 +182,20 @@ def test_thirty_servers_leave_nothing_behind(tmp_path: Path) -> None:
     assert process.num_fds() <= files + 2
     assert session.journal._subscriptions == ()
     session.end()
+
+
+def test_a_run_that_was_served_is_freed_c82(tmp_path: Path) -> None:
+    session = TrainingSession(directory=tmp_path)
+    with serve(session) as server, session.run():
+        headers = {"authorization": f"Bearer {server.token}"}
+        assert httpx.get(f"{server.url}/state", headers=headers).status_code == 200
+        session.step({"loss": 1.0})
+    del server
+    there = weakref.ref(session)
+    lifetime._runs.remove(session)
+    del session
+    gc.collect()
+    assert there() is None
 
 
 def test_a_server_of_a_run_that_is_over_makes_room_for_the_next(tmp_path: Path) -> None:
