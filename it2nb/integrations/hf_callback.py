@@ -150,6 +150,12 @@ class SteeringCallback(TrainerCallback):
             return  # of the update that was left, and the run stands at an earlier one now
         self._run.record(measured(logs))
 
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """An evaluation of the Trainer's own schedule is over: let in what was asked meanwhile."""
+        run = self._run
+        if run is not None and not self._is_asked and self._trainer.is_in_train and run.measured():
+            control.should_training_stop = True
+
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write down that the Trainer saved a checkpoint of its own."""
         if self._run is not None:

@@ -204,6 +204,11 @@ class SteeringCallback(Callback):
         self._validated.update(found.keys() - self._trained)
         self._run.record({name: found[name] for name in self._validated if name in found})
 
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Let in what was asked while the validation at the end of an epoch went on."""
+        if self._run is not None and trainer.enable_validation and self._run.measured():
+            self._stop()
+
     def _stop(self) -> None:
         """End after this update, also where Lightning would go on until min_epochs are over."""
         trainer, run = self._trainer, self._run

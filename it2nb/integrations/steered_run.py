@@ -210,6 +210,14 @@ class SteeredRun:
         session.emit("skipped", {**row, "scale": scale})
         return self._obey(session.pump)
 
+    def measured(self) -> bool:
+        """An evaluation of the trainer's own is over. Returns whether to stop.
+
+        It may have taken minutes, and what was asked for meanwhile should not wait for one more
+        update.
+        """
+        return self._obey(self.session.pump)
+
     def record(self, metrics: Mapping[str, Any]) -> None:
         """Record what was measured beside the updates."""
         session = self.session

@@ -242,6 +242,22 @@ def test_stop_ends_it_at_the_end_of_the_update_and_train_returns() -> None:
     assert (out.global_step, session.step_count, session.status) == (3, 3, "stopped")
 
 
+def test_a_stop_during_an_evaluation_lets_no_further_update_through_c04() -> None:
+    session = new_session()
+
+    def measure(_: Any) -> dict[str, float]:
+        session.submit({"type": "stop"})
+        return {"asked": 1.0}
+
+    trainer = trainer_of(
+        session, args=arguments(eval_strategy="steps", eval_steps=2), eval_dataset=Parity(8),
+        compute_metrics=measure,
+    )  # fmt: skip
+    trainer.train()
+    assert (trainer.state.global_step, session.step_count, session.status) == (2, 2, "stopped")
+    assert series(session, "eval_asked") == {2: 1.0}
+
+
 def test_a_stop_that_was_asked_for_before_means_no_update_at_all() -> None:
     session = new_session()
     session.stop()

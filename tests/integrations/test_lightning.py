@@ -165,6 +165,20 @@ def test_a_stop_within_min_epochs_ends_it_at_once_and_says_what_was_set_aside() 
     assert notes == ["stop: min_epochs=2 was set aside, the run ends after this update"]
 
 
+def test_a_stop_during_the_validation_lets_no_further_update_through_c52() -> None:
+    session = new_session()
+
+    class Asks(Tiny):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            super().validation_step(batch, batch_idx)
+            if not self.trainer.sanity_checking:
+                session.submit({"type": "stop"})
+
+    module = Asks()
+    trainer_of(session, max_epochs=3, min_epochs=3).fit(module, batches(), batches(2))
+    assert (module.batches, session.step_count, session.status) == (10, 10, "stopped")
+
+
 def test_a_stop_that_was_asked_for_before_means_no_update_at_all() -> None:
     session = new_session()
     session.stop()
