@@ -16,6 +16,7 @@ from it2nb.core.drifted import VALUE_TYPES, drifted_names, is_in_force, told_val
 from it2nb.core.faults import guard
 from it2nb.core.recording import RESTORES, Recording
 from it2nb.core.strict import restore, strict
+from it2nb.core.utf8 import whole
 
 if TYPE_CHECKING:
     from it2nb.core.history import History
@@ -74,7 +75,7 @@ def render(journal: History, *, title: str = "") -> str:
     """Return the report of a run as HTML, below 2 MB."""
     page = _asset("report.html")
     style, script = _asset("report.css"), _asset("report.js")
-    data = _as_script(run_data(journal, title=title))
+    data = _as_script(run_data(journal, title=whole(title)))
     # The parts are put in from the last to the first place: none of them is searched.
     for mark, part in (("@data@", data), ("@script@", script), ("@style@", style)):
         before, _, after = page.partition(mark)

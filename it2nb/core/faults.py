@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import CodeType, TracebackType
 
 from it2nb.core.control import StopTraining
+from it2nb.core.utf8 import whole
 
 #: What ends a training on purpose; all else that is raised in steering stays behind a boundary.
 ENDING: tuple[type[BaseException], ...] = (
@@ -49,7 +50,7 @@ class Fault:
         detail = text_of(error)
         self.error = f"{self.kind}: {detail}" if detail else self.kind
         try:
-            self.traceback = "".join(traceback.format_exception(error))
+            self.traceback = whole("".join(traceback.format_exception(error)))
         except BaseException as second:  # foreign code writes a part of it
             self.traceback = f"{self.error} (no traceback: {type(second).__name__})"
 
@@ -57,7 +58,7 @@ class Fault:
 def text_of(error: BaseException) -> str:
     """What an exception says; where it can't say that itself, so much is said."""
     try:
-        return str(error)
+        return whole(str(error))
     except BaseException as second:  # the boundary itself: DESIGN section 3, rule 6
         return f"(its text can't be read: {type(second).__name__})"
 

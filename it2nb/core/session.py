@@ -32,6 +32,7 @@ from it2nb.core.rounds import Memory
 from it2nb.core.step_number import MOST, StepNumbers
 from it2nb.core.taking_up import TakenUp
 from it2nb.core.turns import Turns
+from it2nb.core.utf8 import whole
 from it2nb.core.wire import ActionResult, Branch, new_id
 
 if TYPE_CHECKING:
@@ -92,13 +93,13 @@ class Session(Life):
         retain: int | None = None,
         clock: Any = time,
     ) -> None:
-        self.title = title
+        self.title = whole(title)
         self.run_id = _checked(run_id) if run_id else _run_id(title, clock.time())
         self.goal = Goal.parse(goal)
         self.total_steps = total_steps
-        self.watch = list(watch)
+        self.watch = [whole(each) for each in watch]
         self.seed = seed
-        self.context = context
+        self.context = whole(context)
         self.clock = clock
         self.path = None if directory is None else Path(directory) / self.run_id / "journal.jsonl"
 

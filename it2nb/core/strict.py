@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 from pydantic import BaseModel
 
 from it2nb.core.faults import guard
+from it2nb.core.utf8 import whole
 
 NonFinite = Literal["nan", "inf", "-inf"]
 JSON: TypeAlias = Any
@@ -65,8 +66,7 @@ def _plain(value: Any, path: str, found: dict[str, NonFinite], depth: int) -> JS
         return value
     kind = type(value)
     if kind is str:
-        # A lone surrogate is no Unicode text and has no UTF-8 form.
-        return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
+        return whole(value)
     if kind is int:
         return value if -(2**63) <= value < 2**64 else _digits(value)
     if kind is float:
@@ -103,7 +103,7 @@ def _bare(value: float | int | str) -> float | int | str:
 
 
 def _key(key: Any) -> str:
-    return str(key).encode("utf-8", "replace").decode("utf-8")
+    return whole(str(key))
 
 
 def _below(path: str, key: str) -> str:
@@ -116,7 +116,7 @@ def _below(path: str, key: str) -> str:
 def _foreign(value: Any, path: str, found: dict[str, NonFinite], depth: int) -> JSON:
     """Arrays and tensors become numbers, paths their text, all else a short repr."""
     if isinstance(value, os.PathLike):
-        return os.fspath(value)
+        return _plain(os.fspath(value), path, found, depth + 1)
     text = f"<{type(value).__name__}>"
     with guard("repr of a value on its way to the journal"):
         if hasattr(value, "tolist"):
@@ -124,7 +124,7 @@ def _foreign(value: Any, path: str, found: dict[str, NonFinite], depth: int) -> 
             if int(count) <= 64:
                 return _plain(value.tolist(), path, found, depth + 1)
         text = repr(value)
-    text = text.encode("utf-8", "replace").decode("utf-8")
+    text = whole(text)
     return text if len(text) <= 200 else text[:197] + "..."
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from it2nb.core.errors import JournalError, WrongThread
 from it2nb.core.faults import Fault, guard
 from it2nb.core.standing import Standing
+from it2nb.core.utf8 import whole
 
 if TYPE_CHECKING:
     from it2nb.core.gate import Gate
@@ -108,6 +109,7 @@ class Telling(Standing):
 
     def warn(self, text: str) -> None:
         """Tell people something, once: a row, and a line in the panel. Any thread."""
+        text = whole(text)
         if text not in self.warnings:
             self.alert(text)
             self.emit("note", {"text": text, "level": "warning"})
@@ -127,6 +129,7 @@ class Telling(Standing):
 
     def alert(self, text: str) -> None:
         """Show a line in the panel; whoever alerts has written a row of its own. Any thread."""
+        text = whole(text)
         if text not in self.warnings:
             self.warnings.append(text)
             del self.warnings[:-MAX_WARNINGS]

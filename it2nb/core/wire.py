@@ -10,11 +10,12 @@ import functools
 import os
 from typing import Any, Literal, Self, get_args
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from it2nb.core.members import batch_lines, is_batch, members_text
 from it2nb.core.readable import is_listing, listing_lines, readable, told
-from it2nb.core.strict import NonFinite, kind_of
+from it2nb.core.strict import NonFinite, kind_of, strict
 
 VERSION: Literal[2] = 2
 
@@ -60,6 +61,13 @@ class Message(BaseModel):
         put(message, "__pydantic_extra__", None)
         put(message, "__pydantic_private__", None)
         return message
+
+    def json_bytes(self) -> bytes:
+        """Write it as strict JSON; half a character, which has no UTF-8 form, is replaced."""
+        try:
+            return self.model_dump_json().encode()
+        except ValueError:
+            return orjson.dumps(strict(self)[0])
 
 
 @functools.cache

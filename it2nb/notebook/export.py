@@ -32,7 +32,7 @@ def export(session: Session, folder: Path | None = None) -> list[Path]:
         written.append(Path(shutil.copyfile(session.path, target / "journal.jsonl")))
     written.append(write_csv(session.journal.requests(), target / "requests.csv"))
     written.append(write_csv(session.metrics.frame(), target / "metrics.csv"))
-    state = json.dumps(session.state().model_dump(mode="json"), indent=2)
+    state = json.dumps(json.loads(session.state().json_bytes()), indent=2)
     written.append(target / "state.json")
     written[-1].write_text(state, encoding="utf-8")
     if session.source_cell is not None:

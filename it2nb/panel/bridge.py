@@ -250,7 +250,7 @@ class Bridge:
 
     def _out(self, message: ToPanel, buffers: list[bytes]) -> None:
         # By way of JSON text: what is no finite number becomes null there, and only there.
-        self._send(orjson.loads(message.model_dump_json()), buffers)
+        self._send(orjson.loads(message.json_bytes()), buffers)
         self._sent_at = self._clock.monotonic()
 
     def close(self) -> None:

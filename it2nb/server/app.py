@@ -114,7 +114,7 @@ def _state_and_actions(app: FastAPI, serving: Serving) -> None:
         """Where the run is: status, step, knobs, actions, newest metrics."""
         # The getters of knobs are foreign code; here they can't hold up everybody else.
         found: State = await run_in_threadpool(session.state)
-        return answer(found.model_dump_json().encode())
+        return answer(found.json_bytes())
 
     @app.post(
         "/actions", response_model=Accepted, responses=problems(400, 413, 415, 422),
