@@ -58,6 +58,7 @@ class KnobRegistry(Mapping[str, Knob]):
     def unregister(self, name: str) -> None:
         """Take a knob away; an unknown name is left alone."""
         self._knobs = {key: knob for key, knob in self._knobs.items() if key != name}
+        self._aliases = {alias: own for alias, own in self._aliases.items() if own != name}
         self._meant = {}
 
     def find(self, name: str) -> Knob | None:

@@ -237,3 +237,10 @@ def test_an_alias_may_be_what_was_meant() -> None:
                 knobs[said]
     with pytest.raises(UnknownKnob, match=r"known: lr$"):
         session.knobs["x"]
+
+
+def test_the_other_names_of_a_knob_that_is_gone_are_not_suggested(session: Session) -> None:
+    session.knobs.unregister("lr[decay]")
+    with pytest.raises(UnknownKnob) as caught:
+        session.knobs["lr[1]"]
+    assert str(caught.value) == "no knob is named 'lr[1]'; did you mean 'lr[0]' or 'lr'?"
