@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from it2nb.core.journal import Journal
+from it2nb.core.metrics import MetricStore
 
 LIMIT_S = 30.0
 
@@ -24,6 +25,10 @@ class Clock:
 
     def time(self) -> float:
         return 1_800_000_000.0 + self.now
+
+
+def made() -> Journal:
+    return Journal(FILE, MetricStore(), run="r")
 
 
 def lines(path: Path = FILE) -> list[dict[str, Any]]:
