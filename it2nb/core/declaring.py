@@ -20,6 +20,7 @@ from it2nb.core.turns import Turns
 from it2nb.core.wire import DType, Scale
 
 if TYPE_CHECKING:
+    from it2nb.core.odd_loss import OddLoss
     from it2nb.core.session import Session
 
 
@@ -30,6 +31,7 @@ class Declaring(Telling):
     turns: Turns
     bound: Bound
     expected: Expected
+    odd_loss: OddLoss
     evaluator: Callable[[], Any] | None
     _ending: threading.RLock
     _on_end: list[Callable[[], Any]]

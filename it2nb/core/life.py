@@ -91,6 +91,8 @@ class Life(Declaring, Asking):
                     self.record(self.with_noted())
             with guard("metrics that never came", self.report):
                 self.expected.close()
+            with guard("a loss that is no number", self.report):
+                self.odd_loss.look()
             if self.on_training_thread or not self._owner_lives():
                 # Else the loop hangs, and what holds it may hold what a knob has to read.
                 with guard("the last values of the knobs", self.report):

@@ -24,6 +24,7 @@ from it2nb.core.journal import Journal
 from it2nb.core.knob_registry import KnobRegistry
 from it2nb.core.life import Life
 from it2nb.core.metrics import MetricStore
+from it2nb.core.odd_loss import OddLoss
 from it2nb.core.overview import Pace
 from it2nb.core.patience import Patience
 from it2nb.core.policy import Policy
@@ -185,7 +186,8 @@ class Session(Life):
         self._t0 = self.journal.t0
         self.turns = Turns()
         self.patience = Patience(self)
-        self.journal.on_tick = self.patience.look
+        self.odd_loss = OddLoss(self)
+        self.journal.on_tick = self._look_after
         self.expected = Expected(self)
         self.door = Door(self, queue_size)
         self.queue = self.door.queue
@@ -363,6 +365,11 @@ class Session(Life):
             before, self._taken_up = self._taken_up, None
             before.go_on(step)
         return True
+
+    def _look_after(self) -> None:
+        """What is looked at four times a second, beside the training. The journal's thread."""
+        self.patience.look()
+        self.odd_loss.look()
 
     def _warn_once(self, text: str) -> None:
         """Tell the loop that its control points do nothing."""
