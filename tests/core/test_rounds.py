@@ -7,73 +7,18 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import it2nb
 from it2nb.core.errors import It2nbError, SessionEnded
 from it2nb.core.goals import Goal
-from it2nb.core.rounds import Memory, Plan, PlanError, RoundContext
+from it2nb.core.rounds import Memory, RoundContext
 from it2nb.core.wire import Action
 from it2nb.frames import DTYPES
 from it2nb.session import TrainingSession
 from tests.conftest import dtypes_here
 from tests.core.driving import LIMIT_S
-
-
-class Planner:
-    """Plans what it was given, and keeps what it saw."""
-
-    source = "plan"
-    name = "planner"
-
-    def __init__(self, *plans: Any) -> None:
-        self.plans = list(plans)
-        self.seen: list[RoundContext] = []
-        self.records: list[Any] = []
-
-    def plan(self, ctx: RoundContext) -> Any:
-        self.seen.append(ctx)
-        plan = self.plans.pop(0) if self.plans else None
-        if isinstance(plan, Exception):
-            raise plan
-        return plan
-
-    def reflect(self, ctx: RoundContext, record: Any) -> str:
-        self.records.append(record)
-        return f"round {ctx.round} gave {record['value']}"
-
-
-class Training:
-    """A training without weights: its loss follows from lr and the random streams."""
-
-    def __init__(self, steps: int = 4) -> None:
-        self.steps = steps
-        self.used: list[list[float]] = []
-        self.drawn: list[tuple[float, float]] = []
-
-    def __call__(self, session: Any, ctx: RoundContext) -> None:
-        held = {"lr": 0.1}
-        session.register_knob(
-            "lr", lambda: held["lr"], lambda value: held.update(lr=value), min=0.0, max=1.0
-        )
-        self.drawn.append((random.random(), float(np.random.rand())))
-        used: list[float] = []
-        self.used.append(used)
-        for step in range(1, self.steps + 1):
-            used.append(held["lr"])
-            if session.step({"val_loss": abs(held["lr"] - 0.3) + 1.0 / step}).stop:
-                return
-
-
-def rounds(
-    *plans: Any, count: int = 3, goal: Any = "val_loss", **options: Any
-) -> tuple[TrainingSession, Training, Planner, list[dict[str, Any]]]:
-    session = TrainingSession(goal, directory=None, resources_every_s=3600)
-    planner, training = Planner(*plans), Training()
-    session.attach(planner)
-    records = session.run_rounds(training, count, **options)
-    return session, training, planner, records
+from tests.core.planned import Planner, Training, cyclic, deep, rounds
 
 
 def test_the_baseline_comes_first_and_is_not_planned() -> None:
@@ -85,115 +30,11 @@ def test_the_baseline_comes_first_and_is_not_planned() -> None:
     assert session.status == "finished"
 
 
-def test_a_plan_is_a_request_of_source_plan_and_in_force_before_the_first_step() -> None:
-    session, training, _, _ = rounds({"settings": {"lr": 0.3}, "reason": "closer"}, count=2)
-    [row] = session.journal.requests().to_dict("records")
-    assert (row["source"], row["actor"], row["status"]) == ("plan", "planner", "applied")
-    assert (row["round"], row["step"], row["reason"]) == (1, 0, "closer")
-    assert training.used[1] == [0.3] * 4
-
-
-def test_a_plan_passes_the_policy() -> None:
-    session = TrainingSession("val_loss", directory=None)
-    session.policy.forbid("plan", "lr")
-    training = Training()
-    session.attach(Planner({"lr": 0.3}))
-    session.run_rounds(training, 2)
-    assert training.used[1] == [0.1] * 4
-    [row] = session.journal.requests().to_dict("records")
-    assert (row["status"], row["reason"]) == ("rejected", "plan may not use lr")
-
-
-def test_what_an_agent_may_not_do_its_plan_may_not_either() -> None:
-    session = TrainingSession("val_loss", directory=None)
-    session.policy.lock("lr", against=["agent"])
-    planner = Planner({"settings": {"lr": 0.3}, "schedule": [{"step": 2, "type": "pause"}]})
-    planner.source = "agent"
-    training = Training()
-    session.attach(planner)
-    session.run_rounds(training, 2)
-    assert training.used[1] == [0.1] * 4
-    statuses = session.journal.requests()[["type", "status"]].to_numpy().tolist()
-    assert statuses == [["set_knob", "rejected"], ["pause", "rejected"]]
-
-
 def test_each_round_draws_the_same_numbers() -> None:
     _, training, _, _ = rounds(seed=7)
     assert len(set(training.drawn)) == 1
     random.seed(7)
     assert training.drawn[0][0] == random.random()
-
-
-def test_a_scheduled_request_comes_at_its_step() -> None:
-    plan = {"settings": {"lr": 0.2}, "schedule": [{"step": 2, "set": {"lr": 0.4}}]}
-    _, training, _, _ = rounds(plan, count=2)
-    assert training.used[1] == [0.2, 0.2, 0.4, 0.4]
-
-
-def test_after_going_back_what_was_scheduled_comes_again() -> None:
-    session = TrainingSession("val_loss", directory=None)
-    session.attach(Planner({"schedule": [{"step": 2, "type": "note", "payload": {"text": "x"}}]}))
-
-    def train(session: Any, ctx: RoundContext) -> None:
-        for step in (1, 2, 3, 1, 2, 3):
-            session.step({"val_loss": 1.0}, step=step)
-
-    session.run_rounds(train, 2)
-    rows = session.journal.requests()
-    assert rows["step"].tolist() == [2, 2]
-    assert rows["status"].tolist() == ["applied"] * 2
-
-
-def test_a_plan_for_an_unknown_knob_is_rejected_with_what_was_meant() -> None:
-    session, _, _, _ = rounds({"lrr": 0.3}, count=2)
-    [row] = session.journal.requests().to_dict("records")
-    assert row["status"] == "rejected"
-    assert "did you mean 'lr'?" in row["reason"]
-
-
-@pytest.mark.parametrize(
-    "plan", [ValueError("out of ideas"), "lr = 0.3", {"settings": [1]}, {"schedule": [{"set": 1}]}]
-)
-def test_a_plan_that_fails_is_a_row_and_the_round_goes_on_without(plan: Any) -> None:
-    session, training, _, records = rounds(plan, count=2)
-    assert [each["status"] for each in records] == ["finished", "finished"]
-    assert training.used[1] == [0.1] * 4
-    assert any("planner" in each for each in session.warnings)
-
-
-def cyclic() -> dict[str, Any]:
-    plan: dict[str, Any] = {"lr": 0.2}
-    plan["reason"] = [plan, plan]
-    return plan
-
-
-def deep(levels: int = 500) -> list[Any]:
-    found: list[Any] = []
-    for _ in range(levels):
-        found = [found]
-    return found
-
-
-@pytest.mark.parametrize(
-    "plan",
-    [
-        Plan(settings=5),  # type: ignore[arg-type]
-        Plan(schedule=5),  # type: ignore[arg-type]
-        Plan(schedule=(5,)),  # type: ignore[arg-type]
-        Plan(reason=cyclic()),  # type: ignore[arg-type]
-        cyclic(),
-        {"settings": {"lr": deep()}},
-        {"settings": {"lr": 0.2}, "schedule": [{"step": 1, "set": {"lr": deep()}}]},
-    ],
-    ids=["settings", "schedule", "scheduled", "reason", "cyclic", "deep", "deep later"],
-)
-def test_a_plan_of_any_kind_never_ends_the_training(plan: Any) -> None:
-    session, training, _, records = rounds(plan, count=2)
-    assert [len(each) for each in training.used] == [4, 4]
-    assert session.status == "finished" and len(records) == 2
-    rows = [each.payload for each in session.journal.since(0)]
-    said = " ".join(str(each.get("error") or each.get("text")) for each in rows)
-    assert any(each in said for each in ("PlanError", "ControllerError", "TypeError", "Attribute"))
 
 
 @pytest.mark.parametrize("said", [cyclic(), deep(), SystemExit(3)], ids=["cyclic", "deep", "exit"])
@@ -211,17 +52,6 @@ def test_a_reflection_of_any_kind_is_an_error_row_and_leaves_the_record_alone(sa
     assert session.status == "finished" and [each["round"] for each in records] == [0, 1]
     rows = [e.payload for e in session.journal.since(0) if e.type == "agent_reflection"]
     assert len(rows) == 2 and all(each["error"] for each in rows)
-
-
-def test_a_planner_may_end_the_rounds() -> None:
-    _, _, _, records = rounds({"lr": 0.2}, Plan(stop=True), count=5)
-    assert len(records) == 2
-
-
-@pytest.mark.parametrize("said", [False, "false", "False ", None])
-def test_rounds_go_on_where_a_plan_says_so(said: Any) -> None:
-    _, _, _, records = rounds({"settings": {"lr": 0.2}, "stop": said}, count=2)
-    assert len(records) == 2 and Plan.parse({"stop": "TRUE"}) == Plan(stop=True)
 
 
 def test_records_hold_value_improvement_and_reflection() -> None:
@@ -402,48 +232,6 @@ def test_rounds_begin_with_their_session() -> None:
         session.run_rounds(training, 1)
     with pytest.raises(It2nbError, match="rounds=0"):
         TrainingSession(directory=None).run_rounds(training, 0)
-
-
-def test_apply_plan_outside_of_rounds_asks_at_once() -> None:
-    session = TrainingSession(directory=None)
-    held = {"lr": 0.1}
-    session.register_knob("lr", lambda: held["lr"], lambda value: held.update(lr=value))
-    with session.run():
-        session.pump()
-        [handle] = session.apply_plan({"lr": 0.5})
-        assert handle.result(0).status == "applied"
-        assert held["lr"] == 0.5
-        session.attach(Planner({"lr": 0.7}))
-        plan = session.plan_round()
-        assert plan is not None
-        assert plan.settings == {"lr": 0.7}
-
-
-class TestPlan:
-    def test_a_mapping_without_known_keys_is_one_of_knobs(self) -> None:
-        assert Plan.parse({"lr": 1}) == Plan(settings={"lr": 1})
-        assert Plan.parse({"settings": {"lr": 1}, "text": "why"}) == Plan({"lr": 1}, "why")
-        assert Plan.parse(None) is None
-
-    @pytest.mark.parametrize(
-        "plan",
-        [
-            3,
-            "lr=1",
-            {"settings": {1: 2}},
-            {"schedule": "later"},
-            {"schedule": [{"step": -1, "type": "stop"}]},
-            {"schedule": [{"step": 1, "type": "x" * 300}]},
-            {"schedule": [{"step": 1, "type": "stop"}] * 101},
-            {"stop": "no"},
-            {"stop": 1},
-            {"stop": [False]},
-            {"settings": {f"knob {number}": 1 for number in range(1001)}},
-        ],
-    )
-    def test_nonsense_is_a_plan_error(self, plan: Any) -> None:
-        with pytest.raises(PlanError):
-            Plan.parse(plan)
 
 
 class TestMemory:
