@@ -31,37 +31,51 @@ class CurveFeed:
         self._metrics = metrics
         self._ends: dict[tuple[str, int, int], int] = {}
         self._names: set[str] = set()
+        #: Those of which a page has been told: whatever begins later comes with the batches.
+        self._told: set[str] = set()
 
     def follow(self, names: Iterable[str]) -> None:
         """Follow these metrics alone from now on; a new one begins with its `whole`."""
         wanted = set(names)
         self._ends = {key: end for key, end in self._ends.items() if key[0] in wanted}
         self._names = wanted
+        self._told &= wanted
 
     def whole(self, names: Sequence[str], packer: Packer) -> None:
         """Pack all of these curves in `FULL` points each.
 
         A curve that is followed already may overlap with the next batch, which other pages get
-        too: a page leaves out the points that it has, told by their time.
+        too: a page leaves out the points that it has, told by their time. A line that began since
+        the last batch is new to the other pages.
         """
         for name in names:
             for round, branch_id in self._metrics.lines(name)[-LINES:]:
                 view = self._metrics.view(name, points=FULL, branch_id=branch_id, round=round)
-                self._ends.setdefault((name, round, branch_id), view.end)
+                if name not in self._told:
+                    self._ends[name, round, branch_id] = view.end
                 packer.add(view)
+            self._told.add(name)
 
     def fresh(self, packer: Packer) -> None:
         """Pack what the followed curves have gained since the last time."""
-        most = max(8, FRESH // max(1, len(self._names)))
-        for name in sorted(self._names):
-            for round, branch_id in self._metrics.lines(name)[-2:]:
-                key = name, round, branch_id
-                start = self._ends.get(key, 0)
-                view = self._metrics.view(
-                    name, points=most, branch_id=branch_id, round=round, start=start
-                )
-                self._ends[key] = view.end
-                packer.add(view)
+        growing = [(name, line) for name in sorted(self._names) for line in self._growing(name)]
+        # The line of before has a few points left to tell: it counts where there are more.
+        most = max(8, FRESH // max(1, len(self._names), len(growing) - len(self._names)))
+        for name, (round, branch_id) in growing:
+            key = name, round, branch_id
+            start = self._ends.get(key, 0)
+            view = self._metrics.view(
+                name, points=most, branch_id=branch_id, round=round, start=start
+            )
+            self._ends[key] = view.end
+            packer.add(view)
+
+    def _growing(self, name: str) -> list[tuple[int, int]]:
+        """Return the last two lines of a metric, and all that began since the last batch."""
+        lines: list[tuple[int, int]] = self._metrics.lines(name)[-LINES:]
+        known = [at for at, line in enumerate(lines) if (name, *line) in self._ends]
+        first = known[-1] if known else 0
+        return lines[max(0, min(first, len(lines) - 2)) :]
 
     def window(
         self,
