@@ -4,16 +4,12 @@ import type { Plotly } from "./chart";
 import { h, setAttribute, setText, show } from "./dom";
 import { endsOf, type Look, rangeOfAll } from "./figure";
 import { Plot } from "./plot";
+import { Purse } from "./purse";
 import { type Line, lineOf, type Series } from "./series";
 import type { Store } from "./store";
 import type { Range } from "./strokes";
 import type { Curve, WindowAsk } from "./wire";
 
-/** Share of the page's main thread that drawing may take. */
-const SHARE = 0.05;
-/** What may be spent at once after a rest. */
-const SAVED_MS = 150;
-const MOST_DEBT_MS = 100;
 /** Between two rounds: lines grow with every other batch of numbers, in its frame. */
 const ROUND_MS = 450;
 /** After this time they grow in a frame of their own, where no batch has brought one. */
@@ -55,9 +51,13 @@ export class Curves {
   #timerAt = 0;
   #reminder: ReturnType<typeof setTimeout> | undefined;
   #frame = 0;
-  #purseMs = SAVED_MS;
-  #paidAt = performance.now();
+  #purse = new Purse();
   #dirty = new Set<Plot>();
+  /** Of these, what somebody looks for: it is drawn at once, and costs the others no time. */
+  #urgent = new Set<Plot>();
+  #sizes = new ResizeObserver(() => {
+    for (const plot of this.#byName.values()) plot.resize();
+  });
   #lastRound = 0;
   /** The x axis of all plots; null where it is to be found anew. */
   #range: Range | null = null;
@@ -98,17 +98,17 @@ export class Curves {
     const fresh = before === null || before.watch !== store.watch;
     if (fresh) this.#arrange(store.watch);
     for (const [name, plot] of this.#byName) plot.latest(store.head.metrics[name]);
+    const turned = before?.head.status !== store.head.status;
     const whole =
-      fresh ||
-      before?.marks !== store.marks ||
-      before?.branches !== store.branches ||
-      before?.head.status !== store.head.status;
+      fresh || turned || before?.marks !== store.marks || before?.branches !== store.branches;
     if (whole) this.#range = null;
     for (const [name, plot] of this.#byName) {
       if (whole) plot.invalidate();
       if (whole || changed.has(name)) this.#dirty.add(plot);
+      if (turned) this.#urgent.add(plot);
     }
-    this.#refine(false);
+    // What is shown anew has its whole curve only.
+    this.#refine(fresh);
     this.#growInPassing();
     this.#schedule();
   }
@@ -168,8 +168,10 @@ export class Curves {
   #arrange(names: readonly string[]): void {
     for (const [name, plot] of this.#byName) {
       if (names.includes(name)) continue;
+      this.#sizes.unobserve(plot.element);
       plot.close(this.#plotly);
       this.#dirty.delete(plot);
+      this.#urgent.delete(plot);
       this.#byName.delete(name);
     }
     for (const name of names) {
@@ -180,10 +182,13 @@ export class Curves {
         redraw: (one) => {
           one.invalidate();
           this.#dirty.add(one);
+          this.#urgent.add(one);
           this.#schedule();
         },
       });
       this.#byName.set(name, plot);
+      // Each by itself: with one more beside it a plot is smaller, and all together are not.
+      this.#sizes.observe(plot.element);
     }
     const wanted = names.flatMap((name) => this.#byName.get(name)?.element ?? []);
     if (wanted.some((each, at) => this.#plots.children[at] !== each)) {
@@ -229,10 +234,6 @@ export class Curves {
   }
 
   #watchSurroundings(): void {
-    const size = new ResizeObserver(() => {
-      for (const plot of this.#byName.values()) plot.resize();
-    });
-    size.observe(this.#plots);
     const seen = new IntersectionObserver((entries) => {
       this.#visible = entries.at(-1)?.isIntersecting ?? true;
       this.#schedule();
@@ -247,7 +248,7 @@ export class Curves {
       });
     }
     this.signal.addEventListener("abort", () => {
-      size.disconnect();
+      this.#sizes.disconnect();
       seen.disconnect();
       theme.disconnect();
     });
@@ -267,10 +268,11 @@ export class Curves {
       plot.colors = null;
       plot.invalidate();
       this.#dirty.add(plot);
+      this.#urgent.add(plot);
     }
     this.#lastRound = 0;
     // What a person asked for is drawn at once.
-    this.#purseMs = SAVED_MS;
+    this.#purse.fill();
     this.#schedule();
   }
 
@@ -316,8 +318,7 @@ export class Curves {
   /** Lines that fit into their axes grow in the frame that is being made anyway. */
   #growInPassing(): void {
     const now = performance.now();
-    this.#earn(now);
-    if (this.#purseMs <= 0 || now - this.#lastRound < ROUND_MS) return;
+    if (this.#purse.waitMs(now) > 0 || now - this.#lastRound < ROUND_MS) return;
     this.#grow();
     if (this.#dirty.size > 0) return;
     clearTimeout(this.#timer);
@@ -331,7 +332,7 @@ export class Curves {
       if (plot.grow(this.series, this.#store, this.#look)) this.#dirty.delete(plot);
     }
     this.#lastRound = began;
-    this.#pay(began);
+    this.#purse.pay(began);
     this.#remind();
   }
 
@@ -355,8 +356,7 @@ export class Curves {
     if (this.#dirty.size === 0 || this.#frame !== 0) return;
     if (this.#plotly === null || !this.#visible || this.signal.aborted) return;
     const now = performance.now();
-    this.#earn(now);
-    const debt = Math.max(0, -this.#purseMs) / SHARE;
+    const debt = this.#urgent.size > 0 ? 0 : this.#purse.waitMs(now);
     // A frame costs more than what is done in it here: lines that only grow wait for the next batch.
     const rest = [...this.#dirty].some((plot) => plot.isDue(now)) ? ROUND_MS : LATE_MS;
     const wait = Math.max(0, debt, this.#lastRound + rest - now);
@@ -373,18 +373,6 @@ export class Curves {
         this.#drawNext([...this.#dirty]);
       });
     }, wait);
-  }
-
-  #earn(now: number): void {
-    this.#purseMs = Math.min(SAVED_MS, this.#purseMs + (now - this.#paidAt) * SHARE);
-    this.#paidAt = now;
-  }
-
-  #pay(began: number): void {
-    const now = performance.now();
-    this.#earn(now);
-    // A slow machine still sees a curve now and then.
-    this.#purseMs = Math.max(-MOST_DEBT_MS, this.#purseMs - (now - began));
   }
 
   /** The x axis for a plot: where it has ended, all plots get the next one in this round. */
@@ -410,15 +398,16 @@ export class Curves {
     const plot = round.shift();
     if (plot !== undefined && this.#plotly !== null && this.#store !== null) {
       this.#dirty.delete(plot);
-      const first = !plot.drawn;
+      // The first drawing is slow and comes once.
+      const free = this.#urgent.delete(plot) || !plot.drawn;
       const began = performance.now();
       const [store, range] = [this.#store, this.#range];
       plot.draw(this.#plotly, this.series, store, this.#look, () => this.#rangeFor(plot, store));
       if (this.#range !== range) round = [...this.#dirty];
-      // The first drawing is slow and comes once.
-      if (!first) this.#pay(began);
+      if (!free) this.#purse.pay(began);
     }
-    const goesOn = this.#purseMs > 0 || round.some((each) => !each.drawn);
+    const waits = round.some((each) => !each.drawn || this.#urgent.has(each));
+    const goesOn = waits || !this.#purse.isEmpty;
     if (round.length === 0 || !goesOn) {
       this.#schedule();
       return;
@@ -436,6 +425,7 @@ export class Curves {
     for (const plot of this.#byName.values()) plot.close(this.#plotly);
     this.#byName.clear();
     this.#dirty.clear();
+    this.#urgent.clear();
   }
 }
 

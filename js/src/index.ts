@@ -15,7 +15,7 @@ import type { Model, Port } from "./port";
 import { Rules } from "./rules";
 import { Series } from "./series";
 import { Status } from "./status";
-import { canWait, EMPTY, isOver, type Store } from "./store";
+import { canWait, EMPTY, isOver, type Store, silentS } from "./store";
 import css from "./styles.css?inline";
 import type { PanelMessage, Picture } from "./wire";
 import { hasRounds } from "./words";
@@ -112,6 +112,8 @@ export class Session {
   #wake(): void {
     this.channel.hello();
     this.#tick = setInterval(() => {
+      // The last batch of a run has none after it that would show that it was lost on the way.
+      if (silentS(this.channel.store, performance.now()) > 0) this.channel.hello();
       // While batches come their frames tell the time as well.
       if (performance.now() - this.#drawnAt > LATE_NUMBERS_MS) this.#draw();
     }, TICK_MS);

@@ -6,6 +6,8 @@ import type { Curve } from "./wire";
 export const CAP = 4_000;
 /** Stretches of equal width that a thinned line is made of; each keeps its extremes. */
 export const BUCKETS = 1_000;
+/** Lines of a metric: as many as a snapshot brings (LINES in panel/curves.py). */
+export const LINES = 24;
 
 export interface Line {
   branch: number;
@@ -44,6 +46,7 @@ export class Series {
     if (line === undefined) {
       line = newLine(curve);
       lines.push(line);
+      if (lines.length > LINES) lines.shift();
     }
     addPoints(line, curve, data);
     if (line.steps.length > CAP) thin(line, BUCKETS);

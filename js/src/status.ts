@@ -3,11 +3,9 @@
 import { h, setAttribute, setText, show } from "./dom";
 import { clock, grouped, rate } from "./numbers";
 import { WORDS } from "./place";
-import { isOver, type Store } from "./store";
+import { type Store, silentS } from "./store";
 import { magicFor, pythonFor, QUIET_MS, roundText } from "./words";
 
-/** Silence that is worth a word, in heartbeats. */
-const MISSED_BEATS = 3;
 /** Between two turns of the dot beside the status. */
 const BEAT_MS = 900;
 
@@ -158,11 +156,8 @@ export function noticesOf(store: Store, now: number): Notice[] {
       tone: "no",
       text: words.gone,
     });
-  } else if (store.heartbeatS !== null && !isOver(store)) {
-    const silent = (now - store.heardAt) / 1_000;
-    if (silent > MISSED_BEATS * store.heartbeatS) {
-      notices.push({ tone: "no", text: words.silent(clock(silent)) });
-    }
+  } else if (silentS(store, now) > 0) {
+    notices.push({ tone: "no", text: words.silent(clock(silentS(store, now))) });
   }
   const stuck = Object.values(store.asks).filter(
     (ask) => !ask.received && now - ask.sentAt >= QUIET_MS,

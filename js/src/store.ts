@@ -357,6 +357,16 @@ export function isOver(store: Pick<Store, "head">): boolean {
   return status === "stopped" || status === "finished" || status === "failed";
 }
 
+/** Silence that is worth a word, in heartbeats. */
+const MISSED_BEATS = 3;
+
+/** Seconds without a word of the kernel where there should have been one; 0 where all is well. */
+export function silentS(store: Store, now: number): number {
+  if (!store.connected || store.heartbeatS === null || isOver(store)) return 0;
+  const silent = (now - store.heardAt) / 1_000;
+  return silent > MISSED_BEATS * store.heartbeatS ? silent : 0;
+}
+
 /** The newest request of this page for a knob that has no result yet. */
 export function askFor(store: Store, name: string): Ask | null {
   let newest: Ask | null = null;

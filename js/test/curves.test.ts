@@ -10,12 +10,20 @@ class Chart {
   drawn: number[] = [];
   /** The x axis of each plot. */
   axes = new Map<HTMLElement, number[]>();
+  /** Whether its y axis is logarithmic. */
+  log = new Map<HTMLElement, boolean>();
   zoom: (event: object) => void = () => undefined;
+  costMs = 10;
 
-  react(div: HTMLElement, data: { x: number[] }[], layout: { xaxis: { range: number[] } }): void {
+  react(
+    div: HTMLElement,
+    data: { x: number[] }[],
+    layout: { xaxis: { range: number[] }; yaxis: { type: string } },
+  ): void {
     const ends = data.flatMap((trace) => trace.x.at(-1) ?? []);
     this.drawn.push(Math.min(Math.max(...ends), layout.xaxis.range[1] as number));
     this.axes.set(div, layout.xaxis.range);
+    this.log.set(div, layout.yaxis.type === "log");
     const paths = data.map(() => '<g class="trace"><path class="js-line" d="M0,0"/></g>');
     div.innerHTML = `<svg><g class="scatterlayer">${paths.join("")}</g></svg>`;
     Object.assign(div, {
@@ -24,12 +32,40 @@ class Chart {
       },
     });
     // It takes its time: the longer, the rarer it is asked for.
-    vi.setSystemTime(Date.now() + 10);
-    clock += 10;
+    vi.setSystemTime(Date.now() + this.costMs);
+    clock += this.costMs;
   }
 
   purge(): void {
     // Nothing is kept.
+  }
+}
+
+/** Tells of sizes as a browser does: of the boxes that are observed, and of no other. */
+class Sizes {
+  static all: Sizes[] = [];
+  #observed = new Set<Element>();
+
+  constructor(private readonly call: () => void) {
+    Sizes.all.push(this);
+  }
+
+  static changed(element: Element | null): void {
+    for (const each of Sizes.all) {
+      if (element !== null && each.#observed.has(element)) each.call();
+    }
+  }
+
+  observe(element: Element): void {
+    this.#observed.add(element);
+  }
+
+  unobserve(element: Element): void {
+    this.#observed.delete(element);
+  }
+
+  disconnect(): void {
+    this.#observed.clear();
   }
 }
 
@@ -39,13 +75,14 @@ let abort: AbortController;
 beforeEach(() => {
   const nothing = class {
     observe(): void {
-      // Nothing changes its size here.
+      // Nothing is out of sight here.
     }
     disconnect(): void {
-      // Nor is anything out of sight.
+      // Nor was it.
     }
   };
-  vi.stubGlobal("ResizeObserver", nothing);
+  Sizes.all = [];
+  vi.stubGlobal("ResizeObserver", Sizes);
   vi.stubGlobal("IntersectionObserver", nothing);
   vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "Date"] });
   vi.stubGlobal("requestAnimationFrame", (call: () => void) => setTimeout(call, 16));
@@ -77,14 +114,16 @@ interface Watched {
   curves: Curves;
   chart: Chart;
   series: Series;
-  asked: { lo: number; hi: number }[];
+  asked: { lo: number; hi: number; names: string[] }[];
   tell(step: number, value?: number, status?: Store["head"]["status"]): void;
+  /** Show these metrics from the next batch on. */
+  show(names: string[]): void;
 }
 
 async function watched(watch = ["loss"]): Promise<Watched> {
   const chart = new Chart();
   const series = new Series();
-  const asked: { lo: number; hi: number }[] = [];
+  const asked: Watched["asked"] = [];
   const hands: Hands = {
     watch: () => undefined,
     window: (ask) => asked.push(ask),
@@ -95,6 +134,9 @@ async function watched(watch = ["loss"]): Promise<Watched> {
   const curves = new Curves(series, hands, abort.signal);
   document.body.append(curves.element);
   let last = 0;
+  const show = (names: string[]) => {
+    watch = names;
+  };
   const tell = (step: number, value = 0.5, status: Store["head"]["status"] = "running") => {
     const steps = Array.from({ length: step - last }, (_, i) => last + i + 1);
     const flat = steps.map((each) => each % 2);
@@ -111,7 +153,7 @@ async function watched(watch = ["loss"]): Promise<Watched> {
     curves.update({ ...EMPTY, synced: true, watch, head }, new Set(watch));
   };
   await pass(50);
-  return { curves, chart, series, asked, tell };
+  return { curves, chart, series, asked, tell, show };
 }
 
 test("a curve that left its axes is drawn whole although nothing new comes", async () => {
@@ -216,4 +258,62 @@ test("a zoomed stretch is asked for a last time when the run pauses inside of it
   await pass(400);
   tell(200, 0.5, "paused");
   expect(asked).toHaveLength(2);
+});
+
+test("a plot whose room changes although that of all plots does not is measured again", async () => {
+  const { curves, tell } = await watched(["loss", "acc"]);
+  tell(1_000);
+  await pass(3_000);
+  // As when one more metric is shown: two columns where there was one.
+  vi.spyOn(HTMLElement.prototype, "clientWidth", "get").mockReturnValue(250);
+  const boxes = curves.element.querySelectorAll(".it2-plot, .it2-plot-area");
+  for (const box of boxes) Sizes.changed(box);
+  await pass(1_000);
+  tell(1_010);
+  await pass(3_000);
+  const path = curves.element.querySelector("path.js-line")?.getAttribute("d") ?? "";
+  const x = [...path.matchAll(/[ML](\d+),/g)].map((found) => Number(found[1]));
+  expect(x.length).toBeGreaterThan(10);
+  expect(Math.max(...x)).toBeLessThan(250);
+});
+
+const MANY = Array.from({ length: 12 }, (_, i) => `m${i}`);
+
+test("what a person asked for is drawn at once, however many plots there are", async () => {
+  const { curves, chart, tell } = await watched(MANY);
+  chart.costMs = 100;
+  tell(1_000);
+  await pass(30_000);
+  const log = [...curves.element.querySelectorAll("button")].find(
+    (each) => each.textContent === "log y",
+  );
+  log?.click();
+  await pass(2_000);
+  expect([...chart.log.values()]).toEqual(MANY.map(() => true));
+});
+
+test("where a run ended is seen at once, however many plots there are", async () => {
+  const { chart, tell } = await watched(MANY);
+  chart.costMs = 100;
+  tell(1_000);
+  await pass(30_000);
+  tell(3_000, 0.5, "finished");
+  await pass(2_000);
+  expect([...chart.axes.values()].map((range) => range[1])).toEqual(MANY.map(() => 3_000));
+});
+
+test("a metric that is shown while a zoom holds is asked for, and older answers are dropped", async () => {
+  const { curves, chart, asked, tell, show } = await watched();
+  tell(100);
+  await pass(500);
+  chart.zoom({ "xaxis.range[0]": 50, "xaxis.range[1]": 90 });
+  show(["loss", "acc"]);
+  tell(101);
+  expect(asked.map((each) => each.names)).toEqual([["loss"], ["loss", "acc"]]);
+  // It knows of no metric but the first.
+  const curve = { name: "loss", branch_id: 0, round: 0, at: 0, count: 1, thinned: false };
+  curves.window(1, [curve], new Float64Array([60, 0.6, 1]));
+  await pass(1_000);
+  const area = curves.element.querySelector('[data-metric="acc"] .it2-plot-area');
+  expect(area?.querySelector("path.js-line")).not.toBeNull();
 });

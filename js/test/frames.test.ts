@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import golden from "../../tests/golden/panel.json";
 import { open } from "../src/index";
 import type { Port } from "../src/port";
-import type { Batch, PanelMessage, Row, Snapshot } from "../src/wire";
+import type { Batch, PanelMessage, PanelRequest, Row, Snapshot } from "../src/wire";
 
 const [snapshot, batch] = golden.messages.map((each) => each.message) as unknown as [
   Snapshot,
@@ -14,11 +14,15 @@ const NOTHING = new Float64Array(0);
 let abort: AbortController;
 let hear: (message: PanelMessage) => void;
 let element: HTMLElement;
+let sent: PanelRequest[];
 
 beforeEach(() => {
   const nothing = class {
     observe(): void {
       // Nothing changes its size here.
+    }
+    unobserve(): void {
+      // As before.
     }
     disconnect(): void {
       // Nor is anything out of sight.
@@ -32,8 +36,9 @@ beforeEach(() => {
   abort = new AbortController();
   element = document.createElement("div");
   document.body.replaceChildren(element);
+  sent = [];
   const port: Port = {
-    send: () => undefined,
+    send: (request) => sent.push(request),
     listen: (call) => {
       hear = (message) => call(message, NOTHING, []);
       return () => undefined;
@@ -141,4 +146,23 @@ test("while batches come, their frames tell the time: there are no others", () =
   }
   expect(frame.mock.calls.length).toBeLessThanOrEqual(21);
   expect(frame.mock.calls.length).toBeGreaterThanOrEqual(19);
+});
+
+const BEAT_MS = 1_000 * (snapshot.heartbeat_s ?? Number.NaN);
+
+test("a page that hears nothing any more asks: the last batch of a run has none after it", () => {
+  const hellos = () => sent.filter((each) => each.kind === "hello").length;
+  const before = hellos();
+  hear(numbers(2_001));
+  vi.advanceTimersByTime(2 * BEAT_MS);
+  expect(hellos()).toBe(before);
+  vi.advanceTimersByTime(3 * BEAT_MS);
+  expect(hellos()).toBeGreaterThan(before);
+  // A kernel that is gone, or busy without a thread to answer, is not asked each second.
+  vi.advanceTimersByTime(600_000);
+  expect(hellos()).toBeLessThan(before + 30);
+  hear({ ...snapshot, n: n + 1, state: { ...snapshot.state, status: "finished" } });
+  const asked = hellos();
+  vi.advanceTimersByTime(600_000);
+  expect(hellos()).toBe(asked);
 });

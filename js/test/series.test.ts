@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { BUCKETS, CAP, type Line, lineOf, Series, smooth } from "../src/series";
+import { BUCKETS, CAP, LINES, type Line, lineOf, Series, smooth } from "../src/series";
 import type { Curve } from "../src/wire";
 
 function message(
@@ -14,6 +14,14 @@ function message(
 }
 
 describe("Series", () => {
+  test("of many short rounds a page keeps as many lines as a snapshot brings", () => {
+    const series = new Series();
+    for (let round = 0; round < 100; round++) series.append(...message(0, [3, 2, 1], { round }));
+    expect(series.lines("loss").map((line) => line.round)).toEqual(
+      Array.from({ length: LINES }, (_, i) => 100 - LINES + i),
+    );
+  });
+
   test("a spike of one step is never lost, however long the run", () => {
     const series = new Series();
     const spikes = [1_234, 50_001, 99_998];
