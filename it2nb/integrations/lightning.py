@@ -60,6 +60,8 @@ class SteeringCallback(Callback):
         self._trainer: Any = None
         self._loss: Any = None
         self._counted = 0
+        #: Whether a validation is over and nobody was let in since.
+        self._has_validated = False
         #: Names of metrics that a training step logs, and of those that a validation does.
         self._trained: set[str] = set()
         self._validated: set[str] = set()
@@ -80,7 +82,7 @@ class SteeringCallback(Callback):
         self._close()  # what another fit left, that was broken off
         kind = type(pl_module).__name__
         session = session_for(self.given, lambda: self._new_session(kind))
-        self._trainer, self._loss = trainer, None
+        self._trainer, self._loss, self._has_validated = trainer, None, False
         self._trained, self._validated = set(), set()
         self._run = SteeredRun(session, "Trainer", GOES_ON)
         self._run.prepare()
@@ -200,14 +202,31 @@ class SteeringCallback(Callback):
         """Record what the validation of Lightning's own schedule measured."""
         if self._run is None or trainer.sanity_checking:
             return
+        # Not here: an evaluation that was asked for would begin inside of this one.
+        self._has_validated = True
         found = trainer.callback_metrics
         self._validated.update(found.keys() - self._trained)
         self._run.record({name: found[name] for name in self._validated if name in found})
 
+    def on_train_batch_start(
+        self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Let in what was asked while a validation in the middle of an epoch went on."""
+        if self._has_validated and self._stops_after_validation():
+            # As Lightning itself leaves an epoch whose module wants no more batches.
+            raise StopIteration
+
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Let in what was asked while the validation at the end of an epoch went on."""
-        if self._run is not None and trainer.enable_validation and self._run.measured():
-            self._stop()
+        if self._has_validated:
+            self._stops_after_validation()
+
+    def _stops_after_validation(self) -> bool:
+        self._has_validated = False
+        if self._run is None or not self._run.measured():
+            return False
+        self._stop()
+        return True
 
     def _stop(self) -> None:
         """End after this update, also where Lightning would go on until min_epochs are over."""

@@ -165,7 +165,10 @@ def test_a_stop_within_min_epochs_ends_it_at_once_and_says_what_was_set_aside() 
     assert notes == ["stop: min_epochs=2 was set aside, the run ends after this update"]
 
 
-def test_a_stop_during_the_validation_lets_no_further_update_through_c52() -> None:
+@pytest.mark.parametrize(("every", "wanted"), [(1.0, 10), (3, 3)])
+def test_a_stop_during_the_validation_lets_no_further_update_through_c52(
+    every: float, wanted: int
+) -> None:
     session = new_session()
 
     class Asks(Tiny):
@@ -175,8 +178,10 @@ def test_a_stop_during_the_validation_lets_no_further_update_through_c52() -> No
                 session.submit({"type": "stop"})
 
     module = Asks()
-    trainer_of(session, max_epochs=3, min_epochs=3).fit(module, batches(), batches(2))
-    assert (module.batches, session.step_count, session.status) == (10, 10, "stopped")
+    trainer = trainer_of(session, max_epochs=3, min_epochs=3, val_check_interval=every)
+    trainer.fit(module, batches(), batches(2))
+    assert (module.batches, session.step_count, session.status) == (wanted, wanted, "stopped")
+    assert (trainer.global_step, trainer.state.status) == (wanted, "finished")
 
 
 def test_a_stop_that_was_asked_for_before_means_no_update_at_all() -> None:
