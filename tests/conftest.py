@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -68,3 +69,12 @@ def runs_end_with_their_test() -> Iterator[None]:
     """End the runs that a test leaves."""
     with ending_runs():
         yield
+
+
+@pytest.fixture(scope="module")
+def small_heap() -> Iterator[None]:
+    """Leave what is there by now out of every collection."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()

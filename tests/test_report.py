@@ -313,7 +313,7 @@ def test_an_exported_run_can_be_replayed(steered: TrainingSession, tmp_path: Pat
 
 
 def test_the_code_of_a_cell_is_exported(tmp_path: Path) -> None:
-    from .test_to_code import LOOP, QUICKSTART, run_cell
+    from .programs import LOOP, QUICKSTART, run_cell
 
     session, _ = run_cell(QUICKSTART, LOOP, {8: [ask("set_knob", name="lr", value=1e-3)]})
     with zipfile.ZipFile(session.export(tmp_path / "run.zip")) as archive:
