@@ -26,6 +26,7 @@ from it2nb.core.life import Life
 from it2nb.core.metrics import MetricStore
 from it2nb.core.odd_loss import OddLoss
 from it2nb.core.overview import Pace
+from it2nb.core.overwritten import Overwritten
 from it2nb.core.patience import Patience
 from it2nb.core.policy import Policy
 from it2nb.core.queue import ActionHandle
@@ -185,6 +186,7 @@ class Session(Life):
         # One origin for the rows' t and for the metrics'.
         self._t0 = self.journal.t0
         self.turns = Turns()
+        self.overwritten = Overwritten(self)
         self.patience = Patience(self)
         self.odd_loss = OddLoss(self)
         self.journal.on_tick = self._look_after
