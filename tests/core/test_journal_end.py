@@ -33,16 +33,17 @@ def test_a_closed_journal_is_sealed_can_be_read_and_takes_nothing_more(journal: 
 
 
 def test_closing_ends_the_sealing_thread_and_frees_the_file() -> None:
-    def threads() -> int:
-        return sum(thread.name.startswith("it2nb journal") for thread in threading.enumerate())
+    def threads() -> set[threading.Thread]:
+        return {each for each in threading.enumerate() if each.name.startswith("it2nb journal")}
 
+    # Those of journals that other tests have dropped may go at any time.
     before = threads()
     for _ in range(3):
         journal = Journal(FILE, MetricStore(), run="r")
         journal.append("note", {})
-        assert threads() == before + 1
+        assert len(threads() - before) == 1
         journal.close(seal=False)
-        assert threads() == before
+        assert threads() <= before
     assert len(lines()) == 3
 
 
