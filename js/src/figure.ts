@@ -151,8 +151,13 @@ export function endsOf(plots: readonly (readonly Line[])[], look: Look): [number
 /** What a curve gains in this time, on the x axis; null when the run is over. */
 function growthOf(store: Pick<Store, "head">, look: Look, restMs: number): number | null {
   if (isOver(store)) return null;
-  const seconds = store.head.status === "running" ? restMs / 1_000 : 0;
-  return look.axis === "step" ? seconds * (store.head.steps_per_s ?? 0) : seconds;
+  return (restMs / 1_000) * rateOf(store, look);
+}
+
+/** How fast a curve gets longer, on the x axis, in a second. */
+export function rateOf({ head }: Pick<Store, "head">, look: Look): number {
+  if (head.status !== "running") return 0;
+  return look.axis === "step" ? (head.steps_per_s ?? 0) : 1;
 }
 
 function tracesOf(line: Line, name: string | null, look: Look, colors: Colors): Trace[] {

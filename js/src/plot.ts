@@ -2,7 +2,7 @@
 
 import type { ChartDiv, Plotly } from "./chart";
 import { h, setAttribute, setText } from "./dom";
-import { type Figure, figureOf, type Look, readColors, strokesOf } from "./figure";
+import { type Figure, figureOf, type Look, rateOf, readColors, strokesOf } from "./figure";
 import { latestText } from "./numbers";
 import type { Line, Series } from "./series";
 import type { Store } from "./store";
@@ -43,6 +43,9 @@ export class Plot {
   #restMs = 0;
   #newsMs = 0;
   #reactedAt = 0;
+  #axis: Range | null = null;
+  /** Until when that axis has room: another drawing with the same one gives the lines no more. */
+  #roomUntil = 0;
   #outside = false;
   #dueAt = Number.POSITIVE_INFINITY;
 
@@ -103,12 +106,21 @@ export class Plot {
     this.colors ??= readColors(this.#div);
     const lines = this.lines(series);
     if (this.#size.width === 0) this.#measure();
-    this.#figure = figureOf(lines, store, look, this.colors, this.#size.width, axis());
+    const range = axis();
+    this.#figure = figureOf(lines, store, look, this.colors, this.#size.width, range);
     const { data, layout, config } = this.#figure;
     this.#points = pointsOf(lines);
     const began = performance.now();
     plotly.react(this.#div, data, layout, config);
     const now = performance.now();
+    if (range !== this.#axis) {
+      // What the axis was made for, not what this drawing took: the first ones know little of it.
+      // A young run has less room: twice its length is enough, and doubling it costs little.
+      const rate = rateOf(store, look);
+      const roomMs = rate > 0 ? ((range[1] - endOf(lines, look)) / rate) * 1_000 : Infinity;
+      this.#roomUntil = now + Math.min(Math.max(FIRST_REST_MS, this.#restMs), roomMs);
+      this.#axis = range;
+    }
     // The first drawing is slow, and of a run that has just begun: it soon wants another.
     const longest = this.#wired ? LONGEST_REST_MS : FIRST_REST_MS;
     this.#restMs = Math.min(longest, REST * (now - began));
@@ -162,7 +174,7 @@ export class Plot {
     // A curve that leaves its axes is cut off there for a moment, rather than drawn too often.
     if (!fits(traces, figure.frame, from)) this.#outside = true;
     let dueAt = Number.POSITIVE_INFINITY;
-    if (end > high) dueAt = this.#reactedAt + this.#restMs;
+    if (end > high) dueAt = this.#roomUntil;
     if (this.#outside) dueAt = Math.min(dueAt, this.#reactedAt + this.#newsMs);
     this.#dueAt = dueAt;
     if (now >= dueAt) return false;

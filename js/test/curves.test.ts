@@ -277,6 +277,27 @@ test("a plot whose room changes although that of all plots does not is measured 
   expect(Math.max(...x)).toBeLessThan(250);
 });
 
+test.each(["as wide as before", "a little narrower each second"])(
+  "a run that has just begun stays inside of its axis, in a window %s",
+  async (window) => {
+    const { curves, chart, tell } = await watched();
+    let cut = 0;
+    for (let batch = 1; batch <= 120; batch++) {
+      tell(batch * 25);
+      await pass(250);
+      if (batch % 4 === 0 && window !== "as wide as before") {
+        vi.spyOn(HTMLElement.prototype, "clientWidth", "get").mockReturnValue(500 - batch);
+        // Such a drawing makes no axis longer.
+        Sizes.changed(curves.element.querySelector(".it2-plot"));
+      }
+      const area = curves.element.querySelector(".it2-plot-area") as HTMLElement;
+      if (batch * 25 > (chart.axes.get(area)?.[1] as number)) cut += 1;
+    }
+    // Half a minute, of which a quarter would be cut off.
+    expect(cut).toBeLessThan(10);
+  },
+);
+
 const MANY = Array.from({ length: 12 }, (_, i) => `m${i}`);
 
 test("what a person asked for is drawn at once, however many plots there are", async () => {
