@@ -169,10 +169,14 @@ export class Plot {
     const traces = strokesOf(lines, store, look, this.colors);
     const added = points - this.#points;
     // Fewer than before: the line was thinned, or replaced by a snapshot.
-    const from = added >= 0 ? added + 2 : points;
+    const fresh = added >= 0 ? added : points;
+    const from = fresh + 2;
     if (traces.length !== figure.strokes) return false;
     // A curve that leaves its axes is cut off there for a moment, rather than drawn too often.
-    if (!fits(traces, figure.frame, from)) this.#outside = true;
+    // The cross of what is no number is Plotly's to draw.
+    if (!fits(traces, figure.frame, from) || lines.some((line) => breaksOff(line, fresh))) {
+      this.#outside = true;
+    }
     let dueAt = Number.POSITIVE_INFINITY;
     if (end > high) dueAt = this.#roomUntil;
     if (this.#outside) dueAt = Math.min(dueAt, this.#reactedAt + this.#newsMs);
@@ -227,6 +231,14 @@ export class Plot {
 
 function pointsOf(lines: readonly Line[]): number {
   return lines.reduce((sum, line) => sum + line.steps.length, 0);
+}
+
+/** Whether one of the last points is the first of a stretch that is no number. */
+function breaksOff({ values }: Line, from: number): boolean {
+  for (let i = Math.max(0, values.length - from); i < values.length; i++) {
+    if (!Number.isFinite(values[i]) && (i === 0 || Number.isFinite(values[i - 1]))) return true;
+  }
+  return false;
 }
 
 /** Where the newest line ends, on the x axis. */

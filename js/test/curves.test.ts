@@ -176,6 +176,27 @@ test("a value that left its axes is seen although it was the last one for long",
   expect(chart.drawn.length).toBeGreaterThan(before);
 });
 
+test("a value that is no number is marked soon, also where the axis has room for long", async () => {
+  const { chart, tell } = await watched();
+  tell(1_000);
+  await pass(5_000);
+  const before = chart.drawn.length;
+  tell(1_001, Number.NaN);
+  await pass(500);
+  tell(1_002);
+  await pass(1_000);
+  expect(chart.drawn.length).toBeGreaterThan(before);
+  // One that goes on being none has its cross.
+  tell(1_003, Number.NaN);
+  await pass(2_000);
+  const marked = chart.drawn.length;
+  for (let step = 1_004; step < 1_010; step++) {
+    tell(step, Number.NaN);
+    await pass(500);
+  }
+  expect(chart.drawn.length).toBe(marked);
+});
+
 test("while a curve grows inside of its axes Plotly has nothing to do", async () => {
   const { chart, tell } = await watched();
   tell(1_000);
