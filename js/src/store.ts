@@ -348,7 +348,7 @@ export function canWait(message: Batch, shown: Head): boolean {
       (head.status === shown.status &&
         head.error === shown.error &&
         head.degraded === shown.degraded &&
-        head.warnings.length === shown.warnings.length))
+        head.warnings.join() === shown.warnings.join()))
   );
 }
 
