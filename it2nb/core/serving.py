@@ -271,9 +271,9 @@ def settle(
     knob = None if name is None else session.knobs.find(name)
     if knob is not None:
         knob.last = result
-        if ok:
-            session.overwritten.note(knob, before, after)
     with guard("accounting of a result", session.report):
+        if knob is not None and ok:
+            session.overwritten.note(knob, before, after)
         session.policy.settled(handle, result, session)
     session.queue.resolve(handle, result)
     session.note_result(result)
