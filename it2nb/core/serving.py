@@ -272,9 +272,9 @@ def settle(
     if knob is not None:
         knob.last = result
     with guard("accounting of a result", session.report):
+        session.policy.settled(handle, result, session)
         if knob is not None and ok:
             session.overwritten.note(knob, before, after)
-        session.policy.settled(handle, result, session)
     session.queue.resolve(handle, result)
     session.note_result(result)
     return result
