@@ -107,6 +107,17 @@ class ActionSpec:
             raise Rejected(f"{self.name} needs {', '.join(missing)} in its payload")
         return dict(payload)
 
+    def telling(self, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments that say something: those which are not at their default."""
+        fields = {} if self.args is None else self.args.model_fields
+        return {
+            name: value
+            for name, value in payload.items()
+            if name not in fields
+            or type(value) is not type(fields[name].default)
+            or value != fields[name].default
+        }
+
     def reason_unavailable(self) -> str | None:
         """Why it can't be done now; None when it can."""
         return None if self.unavailable is None else self.unavailable()

@@ -25,6 +25,8 @@ HASH = 12
 ASKED = 200
 #: Steps of snapshots that a line names.
 _STEPS = 12
+#: Changed knobs that a line names, and the characters of each value.
+_KNOBS, _VALUE = 6, 40
 
 
 def told(value: Any) -> str:
@@ -108,6 +110,44 @@ def readable(type: str, data: Mapping[str, Any], step: int | None = None) -> dic
         else:
             found[key.removesuffix("_id") if of_state and key == "branch_id" else key] = value
     return found
+
+
+def changed_text(data: Mapping[str, Any]) -> str:
+    """Say which knobs going back has changed: ``"smooth 0.5 -> 0, lr 0.1 -> 0.01"``.
+
+    Parameters
+    ----------
+    data : mapping
+        Of a result; its ``knobs`` maps names to ``before`` and ``after``. Empty where it has none.
+    """
+    knobs = data.get("knobs")
+    if not isinstance(knobs, Mapping):
+        return ""
+    parts = [
+        _change(str(name), each)
+        for name, each in knobs.items()
+        if isinstance(each, Mapping) and {"before", "after"} <= each.keys()
+    ]
+    if len(parts) > _KNOBS:
+        parts[_KNOBS:] = [f"{len(parts) - _KNOBS} more knobs changed"]
+    return ", ".join(parts)
+
+
+def _change(name: str, change: Mapping[str, Any]) -> str:
+    before, after = _brief(change["before"]), _brief(change["after"])
+    # The value is the one of before: it was held against its schedule, or is no longer.
+    return f"{name} {before} -> {after}" if before != after else f"the mode of {name}"
+
+
+def _brief(value: Any) -> str:
+    text = f"{value:.12g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _VALUE else text[: _VALUE - 3] + "..."
+
+
+def notes_of(data: Any) -> list[str]:
+    """Return the caveats of a result, from its data."""
+    notes = data.get("notes") if isinstance(data, Mapping) else None
+    return [str(each) for each in notes] if isinstance(notes, list) else []
 
 
 def is_listing(data: Any, type: str) -> TypeGuard[Mapping[str, Any]]:

@@ -255,7 +255,9 @@ def settle(
         fields["why"] = action.reason
     if name is None and action.type != "batch":
         # So that a row says by itself what it is about; what a batch set is in its data.
-        fields["asked"] = asked_text(redacted(action.payload))
+        spec = session.actions.get(action.type)
+        payload = action.payload if spec is None else spec.telling(action.payload)
+        fields["asked"] = asked_text(redacted(payload))
     rows.append(("action_result", fields))
     durable = session.write_rows(rows, source=handle.source, action_id=action.id)
     # The row is bytes by now, and its fields become the result's.

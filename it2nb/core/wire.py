@@ -14,7 +14,14 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, field_serializer
 
 from it2nb.core.members import batch_lines, is_batch, members_text
-from it2nb.core.readable import is_listing, listing_lines, readable, told
+from it2nb.core.readable import (
+    changed_text,
+    is_listing,
+    listing_lines,
+    notes_of,
+    readable,
+    told,
+)
 from it2nb.core.strict import NonFinite, kind_of, strict
 
 VERSION: Literal[2] = 2
@@ -189,12 +196,13 @@ class ActionResult(Message):
         elif self.ok and isinstance(self.data, dict):
             found = readable(self.type, self.data, self.step)
             said += "".join(f", {key} {_short(each)}" for key, each in _plainest(found))
+            changed = changed_text(self.data)
+            said += f", {changed}" if changed else ""
         elif self.ok and type(_single(self.data)) in (int, float):
             said += f", {_short(_single(self.data))}"
         said += f" ({self.reason})" if self.reason else ""
-        notes = self.data.get("notes") if isinstance(self.data, dict) else None
         said = "\n  ".join([said, *listed])
-        return "\n  note: ".join([said, *map(str, notes if isinstance(notes, list) else ())])
+        return "\n  note: ".join([said, *notes_of(self.data)])
 
 
 def _plainest(data: dict[str, Any]) -> list[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from it2nb.core.drifted import drifted_names, is_in_force
 from it2nb.core.members import batch_lines, is_batch, members_text
-from it2nb.core.readable import is_listing, listing_lines, readable
+from it2nb.core.readable import changed_text, is_listing, listing_lines, notes_of, readable
 from it2nb.core.strict import strict
 from it2nb.core.wire import EFFECTIVE, ActionResult, Event, State
 from it2nb.core.wire_panel import Mark, Row
@@ -46,6 +46,8 @@ MARKING: tuple[str, ...] = (
 )  # fmt: skip
 _CHANGES = ("set_knob", "set_mode", "batch", "reset_module")
 _TEXT = 300
+#: What an event says, its caveats included: a page shows the beginning, and all in a tooltip.
+_SAID = 900
 _VALUE = 160
 
 
@@ -95,7 +97,7 @@ def row_of(event: Event) -> Row:
         after=_value(payload.get("after")),
         status=payload.get("status") if asked else None,
         reason=None if reason is None else cut(str(reason), _TEXT),
-        text=cut(_told(event), _TEXT),
+        text=cut(_told(event), _SAID),
         durable=event.durable,
     )
 
@@ -215,7 +217,7 @@ def _told(event: Event) -> str:
             if is_listing(data, action):
                 return "; ".join(each.strip() for each in listing_lines(data))
             if isinstance(data, Mapping):
-                return _flat(readable(action, data, event.step))
+                return _outcome(action, data, event.step)
             return _flat(data) if isinstance(data, list) else _plain(data)
         case "note":
             return str(payload.get("text", ""))
@@ -235,7 +237,18 @@ def _told(event: Event) -> str:
             told = {k: v for k, v in payload.items() if k not in ("v", "name")}
             if "before" in told and told["before"] == told.get("expected"):
                 del told["expected"]  # a drift: once is enough in one line
-            return _flat(readable(event.type, told, event.step))
+            return _outcome(event.type, told, event.step)
+
+
+def _outcome(type_: str, data: Mapping[str, Any], step: int) -> str:
+    """What became of it: its facts, the knobs that changed with it, and what is to be heeded."""
+    facts = readable(type_, data, step)
+    changed, notes = changed_text(data), notes_of(data)
+    if changed:
+        del facts["knobs"]
+    if notes:
+        del facts["notes"]
+    return "; ".join(each for each in (_flat(facts), changed, *notes) if each)
 
 
 def _flat(data: Any) -> str:

@@ -5,7 +5,7 @@ import { type Field, fieldsOf } from "./fields";
 import { type Place, WORDS } from "./place";
 import type { Ask, Store } from "./store";
 import type { ActionSchema, Json } from "./wire";
-import { actionSaid, QUIET_MS } from "./words";
+import { actionSaid, QUIET_MS, type Said } from "./words";
 
 export type Do = (type: string, payload: { [key: string]: Json }) => void;
 
@@ -124,13 +124,14 @@ export class Actions {
     const ask = Object.values(store.asks).find(
       (each) => each.name === null && now - each.sentAt > QUIET_MS,
     );
-    const said =
+    const said: Said | null =
       ask !== undefined
         ? waits(ask, store.place)
         : store.said === null
           ? null
           : actionSaid(store.said);
     setText(this.said, said?.text ?? "");
+    setAttribute(this.said, "title", said?.exact ?? null);
     setAttribute(this.said, "data-tone", said?.tone ?? null);
     show(this.said, said !== null);
   }

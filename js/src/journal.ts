@@ -3,7 +3,7 @@
 import { h, setAttribute, setText, show } from "./dom";
 import { grouped } from "./numbers";
 import type { Mark, Row } from "./wire";
-import { roundName, rowExact, rowRemark, rowRequest } from "./words";
+import { roundName, rowExact, rowRemark, rowRequest, shortened } from "./words";
 
 const MOST_SHOWN = 100;
 
@@ -242,7 +242,7 @@ function rowElement(row: Row, rounds: boolean): HTMLTableRowElement {
   const remark = rowRemark(row);
   const actor = row.actor ? `${row.source ?? ""} as ${row.actor}` : (row.source ?? "");
   const say = h("td", { class: "it2-say it2-mono", title: rowExact(row) }, rowRequest(row));
-  if (remark) say.append(" ", h("span", { class: "it2-faint", text: remark }));
+  if (remark) say.append(" ", h("span", { class: "it2-faint", text: shortened(remark) }));
   const status = row.status ?? "";
   line.append(
     h("td", { class: "it2-n it2-hide-s it2-faint", text: String(row.seq) }),

@@ -130,10 +130,22 @@ export function rowRemark(row: Row, write: Write = saidText): string {
   return parts.join("; ");
 }
 
-/** A row with all digits of its numbers, where it is shown with fewer. */
+/** Characters of a remark that stand in a line; the tooltip has them all. */
+const MOST_REMARK = 240;
+
+/** The beginning of a text, up to a word. */
+export function shortened(text: string, most = MOST_REMARK): string {
+  if (text.length <= most) return text;
+  const space = text.lastIndexOf(" ", most - 1);
+  return `${text.slice(0, space > most / 2 ? space : most - 1)}…`;
+}
+
+/** A row with all digits of its numbers and all words, where it is shown with fewer. */
 export function rowExact(row: Row): string | null {
-  const said = (write: Write) => `${rowRequest(row, write)} ${rowRemark(row, write)}`.trim();
-  return said(saidText) === said(valueText) ? null : said(valueText);
+  const said = (write: Write, cut: (text: string) => string) =>
+    `${rowRequest(row, write)} ${cut(rowRemark(row, write))}`.trim();
+  const full = said(valueText, (text) => text);
+  return said(saidText, shortened) === full ? null : full;
 }
 
 function shortText(value: Json, write: Write): string {
@@ -148,9 +160,12 @@ function plain(value: Json): string {
 export function actionSaid(row: Row): Said {
   const from = `, step ${grouped(row.step)}`;
   const action = (row.action ?? row.type).replaceAll("_", " ");
+  const said = (remark: string) =>
+    `${action}: ${row.status ?? ""}${remark ? `, ${remark}` : ""}${from}`;
   const remark = rowRemark(row);
-  const text = `${action}: ${row.status ?? ""}${remark ? `, ${remark}` : ""}${from}`;
-  return { tone: toneOf(row.status), text };
+  const text = said(shortened(remark));
+  const tone = toneOf(row.status);
+  return text === said(remark) ? { tone, text } : { tone, text, exact: said(remark) };
 }
 
 /** How a status looks. */

@@ -3,7 +3,7 @@ import { beforeEach, expect, test } from "vitest";
 import golden from "../../tests/golden/panel.json";
 import { Actions } from "../src/actions";
 import { EMPTY, reduce, type Store } from "../src/store";
-import type { ActionSchema, Json, Offer, PanelMessage } from "../src/wire";
+import type { ActionSchema, Json, Offer, PanelMessage, Row } from "../src/wire";
 
 const snapshot = golden.messages[0]?.message as unknown as PanelMessage;
 
@@ -201,6 +201,15 @@ test("the menu goes by arrow keys and gives the focus back", () => {
   press("Escape");
   expect(document.activeElement).toBe(more);
   expect(more.getAttribute("aria-expanded")).toBe("false");
+});
+
+test("the result has its caveats, all of them in its title", () => {
+  const text = `smooth 0.5 -> 0; ${"the data goes on where the loop is; ".repeat(20)}end`;
+  const row = { ...(store.rows.at(-1) as Row), action: "goto", name: null, reason: null };
+  actions.update({ ...store, said: { ...row, status: "applied", text } }, 0);
+  expect(actions.said.textContent).toContain("goto: applied, smooth 0.5 -> 0; the data goes on");
+  expect(actions.said.textContent?.length).toBeLessThan(320);
+  expect(actions.said.title).toContain("; end, step");
 });
 
 test("a button waits for its own result", () => {

@@ -27,6 +27,15 @@ test("the row of a note has its text", () => {
   expect(shown(asked).map((cell) => cell.textContent)).toEqual(["note try a larger lr"]);
 });
 
+test("a long remark is cut in its row, and the title has all of it", () => {
+  const text = `smooth 0.5 -> 0; ${"the data goes on where the loop is; ".repeat(20)}end`;
+  const [cell] = shown({ ...last, type: "action_result", action: "goto", name: null, text });
+  expect(cell?.textContent).toContain("smooth 0.5 -> 0; the data goes on");
+  expect(cell?.textContent?.endsWith("…")).toBe(true);
+  expect((cell?.textContent ?? "").length).toBeLessThan(320);
+  expect(cell?.title.endsWith("; end")).toBe(true);
+});
+
 test("a row is short where arithmetic left noise, and its title is exact", () => {
   const noisy = { ...last, before: 0.1 + 0.2, requested: 0.013499999999999998 };
   const [short, plain] = shown(last, { ...noisy, seq: 99 });

@@ -58,6 +58,32 @@ def test_the_proof_of_an_action_is_told_in_a_line() -> None:
     assert told == "val_loss 0.41235, acc 1, ok yes"
 
 
+WENT_BACK = {
+    "step": 2950, "branch_id": 1, "parent": 0, "from_step": 3100, "from_branch": 0,
+    "asked_step": 3000,
+    "knobs": {"smooth": {"before": 0.5, "after": 0.0}, "lr": {"before": 0.1, "after": 0.1}},
+    "keep_knobs": False,
+    "notes": ["the data goes on where the loop is", "no snapshot of step 3000 is kept"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["action_result", "checkpoint_loaded"])
+def test_going_back_tells_its_caveats_and_the_knobs_that_changed(kind: str) -> None:
+    told = result(type="goto", data=WENT_BACK) if kind == "action_result" else None
+    text = row_of(told or event(kind, **WENT_BACK)).text
+    assert text.endswith(
+        "; smooth 0.5 -> 0, the mode of lr; the data goes on where the loop is; "
+        "no snapshot of step 3000 is kept"
+    )
+    assert "{" not in text and "notes" not in text
+
+
+def test_of_many_changed_knobs_some_are_named_and_the_rest_is_counted() -> None:
+    knobs = {f"k{each}": {"before": 1, "after": 2} for each in range(9)}
+    text = row_of(result(type="undo", data={"knobs": knobs, "notes": []})).text
+    assert text.endswith("k5 1 -> 2, 3 more knobs changed")
+
+
 def test_a_drift_tells_what_was_there_once() -> None:
     told = {"name": "lr", "group": 0, "before": 0.1, "expected": 0.1, "found": 1.0}
     row = row_of(event("knob_drifted", **told, by="the loop"))

@@ -28,6 +28,19 @@ def test_goto_takes_the_snapshot_or_the_nearest_before_it() -> None:
     assert run.ask("goto", step=17, exact=True).status == "rejected"
 
 
+def test_a_goto_says_which_knobs_it_changed_and_what_was_asked_for_alone() -> None:
+    run = Run()
+    run.steps(10)
+    before = run.session.knobs["lr"].value
+    run.ask("set_knob", name="lr", value=before * 2)
+    run.steps(1)
+    result = run.ask("goto", step=10, good=False, exact=True)
+    assert f", lr {before:g} -> " not in str(result)
+    assert f", lr {before * 2:g} -> {before:g}" in str(result)
+    (*_, told) = run.session.journal.tail(50, ("action_result",))
+    assert told.payload["asked"] == "10, exact yes"
+
+
 def test_a_goto_that_finds_nothing_lists_the_steps_that_are_kept() -> None:
     run = Run()
     run.steps(35)
