@@ -258,7 +258,7 @@ VERBS: dict[str, Verb] = {
         Verb("load", "[FILE]", "go back to a checkpoint: file, folder or tag; the newest one", 0, 1,
              options=(_REASON, _TIMEOUT)),
         Verb("undo", "", "take the last change back: the state from before it, in a new branch",
-             options=(Option("knobs-only", "put back the knobs, keep the training"),
+             options=(Option("knobs-only", "put back the knobs alone; the training goes on"),
                       _REASON, _TIMEOUT)),
         Verb("goto", "STEP", "go back to a step, or the nearest before it that is kept", 1, 1,
              options=(_REASON, _TIMEOUT)),

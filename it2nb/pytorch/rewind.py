@@ -48,7 +48,9 @@ class UndoArgs(BaseModel):
     """How far an undo goes."""
 
     model_config = _STRICT
-    knobs_only: bool = Field(default=False, description="put back the knobs, keep the training")
+    knobs_only: bool = Field(
+        default=False, description="put back the knobs alone; the training goes on from here"
+    )
 
 
 class GotoArgs(BaseModel):
@@ -58,7 +60,7 @@ class GotoArgs(BaseModel):
     step: int | None = Field(default=None, ge=0, description="updates completed")
     branch_id: int | None = Field(default=None, ge=0, description="the present one by default")
     good: bool = Field(default=False, description="the newest state without NaN or infinity")
-    exact: bool = Field(default=False, description="refuse a step near by")
+    exact: bool = Field(default=False, description="that very step, none near by")
     keep_knobs: bool = Field(default=False, description="keep the live knob values")
 
 

@@ -277,6 +277,12 @@ export class Actions {
 const DANGER: { [action: string]: string } = {
   stop: "No step happens after it, and a stopped run can't go on.",
   load_checkpoint: "The steps since then stay in the journal, on a branch of their own.",
+  undo:
+    "The run goes back to before the last intervention. " +
+    "The steps since then stay in the journal, on a branch of their own.",
+  goto:
+    "The run goes back to that step or the nearest before it that was kept. " +
+    "The steps since then stay in the journal, on a branch of their own.",
   reset_module: "Its weights are drawn anew.",
 };
 

@@ -57,15 +57,16 @@ function resolve(
 function fieldOf(name: string, schema: Schema, required: boolean): Field {
   const label = h("label", { class: "it2-field", title: String(schema.description ?? "") });
   const preset = schema.default ?? null;
-  // A box that is ticked or not is an answer either way.
-  const isAnswered = required || schema.type === "boolean";
-  label.append(h("span", { text: isAnswered ? name : `${name} (optional)` }));
   if (schema.type === "boolean") {
+    // A tick says yes to a sentence rather than to a name.
+    label.title = name;
+    label.append(h("span", { text: String(schema.description ?? name) }));
     const box = h("input", { type: "checkbox" });
     box.checked = preset === true;
     label.append(box);
     return { name, element: label, read: () => ({ value: box.checked }), focus: () => box.focus() };
   }
+  label.append(h("span", { text: required ? name : `${name} (optional)` }));
   if (Array.isArray(schema.enum) || schema.const !== undefined) {
     const choices = Array.isArray(schema.enum) ? schema.enum : [schema.const as Json];
     const select = h("select");

@@ -212,6 +212,26 @@ test("the result has its caveats, all of them in its title", () => {
   expect(actions.said.title).toContain("; end, step");
 });
 
+test.each(["Undo", "Goto"])(
+  "%s says where the steps since then stay, its ticks what they do",
+  (what) => {
+    const args = {
+      properties: {
+        knobs_only: { type: "boolean", default: false, description: "put back the knobs alone" },
+      },
+    };
+    const schema = { ...(store.actions[0] as ActionSchema), dangerous: true, enabled: true, args };
+    const given = { ...schema, name: what.toLowerCase(), offers: {}, also: {} };
+    actions.update({ ...store, actions: [given] }, 0);
+    menuItem(what).click();
+    expect(form().querySelector("b")?.textContent).toContain(
+      "The steps since then stay in the journal, on a branch of their own.",
+    );
+    expect(form().querySelector("label")?.textContent).toBe("put back the knobs alone");
+    expect(form().querySelector("label")?.title).toBe("knobs_only");
+  },
+);
+
 test("a button waits for its own result", () => {
   const ask = { id: "x", type: "pause", name: null, requested: null, sentAt: 0, received: false };
   const waiting = reduce(store, { kind: "asked", ask });
