@@ -10,6 +10,7 @@ import numpy as np
 
 from it2nb.core.drifted import drifted_names, is_in_force
 from it2nb.core.errors import near
+from it2nb.core.lineage import forked, lineage
 from it2nb.core.thinning import thin
 from it2nb.core.wire import EFFECTIVE
 from it2nb.frames import DTYPES
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-    from it2nb.core.wire import Event
+    from it2nb.core.wire import Branch, Event
 
 #: Points of one curve, about; extremes are never left out.
 POINTS = 4_000
@@ -37,6 +38,7 @@ def run_figure(
     requests_frame: pd.DataFrame,
     metrics: Sequence[str] | None = None,
     drifts: Iterable[Event] = (),
+    forks: Iterable[Event] = (),
 ) -> go.Figure:
     """Draw the metrics of a run over its steps, with what was done to it.
 
@@ -50,14 +52,16 @@ def run_figure(
         Which ones, in this order; all by default.
     drifts : iterable of Event
         The journal's ``knob_drifted`` rows.
+    forks : iterable of Event
+        The journal's ``branch_forked`` rows: what a branch came from is part of its line.
 
     Returns
     -------
     plotly.graph_objects.Figure
-        One trace for each metric, round and branch: the branch that the run went on with solid,
-        abandoned ones dashed and pale. A vertical line stands at each request that was applied
-        or clamped and may show in a curve, and where something else wrote a knob; it holds from
-        the step after.
+        A trace for each metric, round and branch: the branch that the run went on with solid, and
+        its past with it; what was abandoned dashed and pale. A vertical line stands at each
+        request that was applied or clamped and may show in a curve, and where something else
+        wrote a knob; it holds from the step after.
 
     Raises
     ------
@@ -77,11 +81,12 @@ def run_figure(
     figure = make_subplots(
         rows=len(names), cols=1, shared_xaxes=True, vertical_spacing=min(0.05, 0.3 / len(names))
     )
+    branches = forked(forks)
     marks = [*_marks(requests_frame), *_drift_marks(drifts)]
     marks.sort(key=lambda mark: int(mark["step"]))
     for row, name in enumerate(names, 1):
         figure.add_traces(
-            [*_curves(go, metrics_frame, name), _told(go, metrics_frame, name, marks)],
+            [*_curves(go, metrics_frame, name, branches), _told(go, metrics_frame, name, marks)],
             rows=row,
             cols=1,
         )
@@ -103,7 +108,7 @@ def literal(text: object) -> str:
     return shown.replace("$", "&#36;")
 
 
-def _curves(go: Any, frame: pd.DataFrame, name: str) -> Iterator[Any]:
+def _curves(go: Any, frame: pd.DataFrame, name: str, branches: Sequence[Branch]) -> Iterator[Any]:
     rounds = bool(len(frame)) and bool(frame["round"].max())
     several = rounds or (bool(len(frame)) and bool(frame["branch_id"].max()))
     for key, part in frame.groupby(["round", "branch_id"], sort=True):
@@ -111,26 +116,36 @@ def _curves(go: Any, frame: pd.DataFrame, name: str) -> Iterator[Any]:
         given = part[part[name].notna() | _is_gap(part, name)]
         if not len(given):
             continue
-        newest = branch_id == frame.loc[frame["round"] == round, "branch_id"].max()
+        # The branch of the round's last values: one of a trial is left again.
+        now = frame[frame["round"] == round].sort_values(["t", "branch_id"])["branch_id"].iloc[-1]
+        own = {int(now): np.inf} | dict(lineage(branches, int(now)))
+        newest = branch_id == now
         label = f"{name}, round {round}" if rounds else name
         rows = np.stack([given[each].to_numpy(np.float64) for each in ("step", "t", name)])
         if rows.shape[1] > POINTS:
             rows = thin(rows, POINTS)
-        yield go.Scatter(
-            x=rows[0],
-            y=np.where(np.isfinite(rows[2]), rows[2], np.nan),
-            mode="lines+markers" if rows.shape[1] == 1 else "lines",
-            name=literal(label if newest else f"{label}, branch {branch_id}"),
-            legendgroup=f"{round}.{branch_id}",
-            opacity=1.0 if newest else 0.45,
-            line={
-                "color": _ROUNDS[round % len(_ROUNDS)],
-                "width": 1.5,
-                "dash": "solid" if newest else "dash",
-            },
-            hovertemplate="step %{x:,}: %{y:.6g}<extra></extra>",
-            showlegend=several,
-        )
+        end = int(np.searchsorted(rows[0], own.get(branch_id, -1.0), side="right"))
+        # From the last common point on: there is no hole between the two.
+        left_at = max(0, end - 1) if end < rows.shape[1] else end
+        for live, part in ((False, rows[:, left_at:]), (True, rows[:, :end])):
+            if part.shape[1] == 0:
+                continue
+            yield go.Scatter(
+                x=part[0],
+                y=np.where(np.isfinite(part[2]), part[2], np.nan),
+                mode="lines+markers" if part.shape[1] == 1 else "lines",
+                name=literal(label if newest else f"{label}, branch {branch_id}"),
+                legendgroup=f"{round}.{branch_id}",
+                opacity=1.0 if live else 0.45,
+                line={
+                    "color": _ROUNDS[round % len(_ROUNDS)],
+                    "width": 1.5,
+                    "dash": "solid" if live else "dash",
+                },
+                hovertemplate="step %{x:,}: %{y:.6g}<extra></extra>",
+                # Both stretches of a branch share one entry.
+                showlegend=several and (live or end == 0),
+            )
 
 
 def _is_gap(part: pd.DataFrame, name: str) -> Any:

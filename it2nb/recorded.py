@@ -27,7 +27,8 @@ class RecordedRun(OpenedJournal):
 
         metrics = [metrics] if isinstance(metrics, str) else metrics
         drifts = self.tail(len(self), ("knob_drifted",))
-        return run_figure(self.metrics.frame(), self.requests(), metrics, drifts)
+        forks = self.tail(len(self), ("branch_forked",))
+        return run_figure(self.metrics.frame(), self.requests(), metrics, drifts, forks)
 
     def report(self, path: str | Path) -> Path:
         """Write the run as one HTML file that opens without a network; see `it2nb.report`."""

@@ -190,7 +190,8 @@ class TrainingSession(TorchSession):
 
         metrics = [metrics] if isinstance(metrics, str) else metrics
         drifts = self.journal.tail(len(self.journal), ("knob_drifted",))
-        return run_figure(self.metrics.frame(), self.journal.requests(), metrics, drifts)
+        forks = self.journal.tail(len(self.journal), ("branch_forked",))
+        return run_figure(self.metrics.frame(), self.journal.requests(), metrics, drifts, forks)
 
     def serve(
         self,

@@ -6,6 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+import it2nb
 from it2nb.core.journal import Journal
 from it2nb.core.metrics import MetricStore
 from it2nb.figures import LINES, POINTS, literal, run_figure
@@ -73,12 +74,27 @@ def test_applied_and_clamped_requests_leave_a_mark_on_every_row_and_others_none(
 
 def test_abandoned_branches_are_dashed_and_pale(journal: Journal) -> None:
     for step in range(50, 120):
-        journal.metrics.record(step, {"loss": 2.0}, 0.0, 1, 0)
+        journal.metrics.record(step, {"loss": 2.0}, 20.0, 1, 0)
     old, new = curves(drawn(journal, "loss"))
     assert (old.line.dash, new.line.dash) == ("dash", "solid")
     assert old.opacity < new.opacity == 1.0
     assert (old.name, new.name) == ("loss, branch 0", "loss")
     assert len(old.x) == 100 and len(new.x) == 70
+
+
+def test_the_past_of_the_runs_branch_is_solid_and_what_was_abandoned_pale() -> None:
+    session = it2nb.TrainingSession(directory=None)
+    session.start()
+    for branch in (0, 1):
+        for _ in range(100):
+            session.step({"loss": 1.0})
+        if branch == 0:
+            session.fork_branch(50, "back to step 50")
+    session.end()
+    drawn = [(t.line.dash, t.opacity, t.x[0], t.x[-1]) for t in curves(session.plot("loss"))]
+    assert drawn == [
+        ("dash", 0.45, 50, 100), ("solid", 1.0, 1, 50), ("solid", 1.0, 51, 150),
+    ]  # fmt: skip
 
 
 def test_each_round_has_its_colour(journal: Journal) -> None:

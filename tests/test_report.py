@@ -378,6 +378,30 @@ def test_earlier_rounds_are_no_part_of_the_runs_line(browser: Browser, tmp_path:
     assert "round 3, step 30" in page.locator("#now").inner_text()
 
 
+@pytest.mark.browser
+def test_the_points_of_a_short_abandoned_branch_are_pale_too(
+    browser: Browser, tmp_path: Path
+) -> None:
+    session = Session(directory=None)
+    session.start()
+    for branch in (0, 1):
+        for _ in range(10):
+            session.step({"loss": 1.0})
+        if branch == 0:
+            session.fork_branch(5, "back to step 5")
+    session.end()
+    opened = Opened(browser, write(session.journal, tmp_path / "run.html"))
+    fills = opened.page.evaluate(
+        "Array.from(document.querySelectorAll('#plots circle.dot'), "
+        "each => [each.classList.contains('old'), getComputedStyle(each).fill])"
+    )
+    old = {fill for is_old, fill in fills if is_old}
+    live = {fill for is_old, fill in fills if not is_old}
+    assert len(old) == len(live) == 1 and old != live
+    assert sum(not is_old for is_old, _ in fills) == 15
+    opened.check()
+
+
 def test_of_many_rounds_the_newest_ones_are_drawn_of_every_metric() -> None:
     session = Session(directory=None, goal=it2nb.Goal("loss", "min"))
 

@@ -216,7 +216,7 @@
           if (curve.step[i] < from || curve.step[i] > to) continue;
           if (usable(values[i])) {
             // A value that was measured now and then is a point of its own.
-            if (values.length <= 40) dots.push(make("svg:circle", { class: "dot", r: 3, cx: this.x(curve.step[i]), cy: this.y(values[i]) }, make("svg:title", {}, `${number(values[i])} at step ${number(curve.step[i])}`)));
+            if (values.length <= 40) dots.push(make("svg:circle", { class: path.classList.contains("old") ? "dot old" : "dot", r: 3, cx: this.x(curve.step[i]), cy: this.y(values[i]) }, make("svg:title", {}, `${number(values[i])} at step ${number(curve.step[i])}`)));
             d += `${down ? "L" : "M"}${this.x(curve.step[i]).toFixed(1)} ${this.y(values[i]).toFixed(1)}`;
             down = true;
             if (newest === null || curve.t[i] >= newest.t) newest = { t: curve.t[i], step: curve.step[i], value: curve.value[i] };

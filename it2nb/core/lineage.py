@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from it2nb.core.wire import Branch
+from it2nb.core.wire import Branch, Event
 
 #: How the reason of a trial's branch begins: it was trained and taken back.
 TRIAL = "fork "
@@ -26,6 +26,11 @@ def lineage(branches: Sequence[Branch], branch_id: int) -> Iterator[tuple[int, f
         yield branch.id, last
         last = min(last, branch.step)
         branch = by_id.get(branch.parent) if branch.parent is not None else None
+
+
+def forked(forks: Iterable[Event]) -> list[Branch]:
+    """Return the branches that a journal tells of, from its ``branch_forked`` rows."""
+    return [Branch(id=0), *(Branch.model_validate(each.payload) for each in forks)]
 
 
 def is_trial(branch: Branch) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from it2nb.core.lineage import lineage
 from it2nb.core.wire import KnobView, State
 from it2nb.core.wire_panel import Mark
 from it2nb.panel.rows import cut, number, rounds_text, short_label
@@ -157,14 +158,25 @@ def _plot(
     scale.grid(page)
     # The steps of another round are not these.
     scale.mark(page, [mark for mark in marks if mark.round == state.round])
-    now = state.round, state.branch_id
-    for view in views:
-        live = (view.round, view.branch_id) == now
-        for stretch in scale.stretches(view.steps, view.values):
-            page.line(stretch, RAW if live else FADED, 1.0)
-        if live:
-            for stretch in scale.stretches(view.steps, _averaged(view.steps, view.values)):
-                page.line(stretch, LINE, 1.6)
+    # The past of the branch is the run's own line; what was left lies beneath it.
+    own = {state.branch_id: math.inf} | dict(lineage(state.branches, state.branch_id))
+    ends = [
+        int(np.searchsorted(view.steps, own.get(view.branch_id, -1.0), side="right"))
+        if view.round == state.round
+        else 0
+        for view in views
+    ]
+    for view, end in zip(views, ends, strict=True):
+        left_at = max(0, end - 1) if end < len(view.steps) else end
+        for stretch in scale.stretches(view.steps[left_at:], view.values[left_at:]):
+            page.line(stretch, FADED, 1.0)
+    for view, end in zip(views, ends, strict=True):
+        for stretch in scale.stretches(view.steps[:end], view.values[:end]):
+            page.line(stretch, RAW, 1.0)
+    for view, end in zip(views, ends, strict=True):
+        steps = view.steps[:end]
+        for stretch in scale.stretches(steps, _averaged(steps, view.values[:end])):
+            page.line(stretch, LINE, 1.6)
 
 
 def _averaged(steps: Any, values: Any) -> Any:

@@ -169,7 +169,8 @@ class RemoteSession:
         from it2nb.figures import run_figure
 
         drifts = self.journal.tail(len(self.journal), ("knob_drifted",))
-        return run_figure(self.metrics.frame(), self.journal.requests(), metrics, drifts)
+        forks = self.journal.tail(len(self.journal), ("branch_forked",))
+        return run_figure(self.metrics.frame(), self.journal.requests(), metrics, drifts, forks)
 
     def __repr__(self) -> str:
         said = f"<run {self.run_id} at {self.client.address!r}, {self._status}"

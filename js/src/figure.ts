@@ -1,6 +1,7 @@
 /** A metric's lines as a Plotly figure: pure, so that it can be tested without a chart. */
 
 import { type Layout, plain, type Trace } from "./chart";
+import { type Stretch, stretchesOf } from "./lineage";
 import { type Line, smooth } from "./series";
 import { isOver, type Store } from "./store";
 import { type Frame, frameOf, MARGIN, type Range, rangeOf } from "./strokes";
@@ -71,13 +72,14 @@ export interface Figure {
 /** What is drawn as lines, the cheap part: it is renewed more often than the rest. */
 export function strokesOf(
   lines: readonly Line[],
-  store: Pick<Store, "head">,
+  store: Pick<Store, "head" | "branches">,
   look: Look,
   colors: Colors,
 ): Trace[] {
-  return lines.flatMap((line) => {
-    const live = line.branch === store.head.branch_id && line.round === store.head.round;
-    return tracesOf(line, live ? null : lineName(line, lines), look, colors);
+  return stretchesOf(lines, store).flatMap((stretch) => {
+    const { line } = stretch;
+    const newest = line.branch === store.head.branch_id && line.round === store.head.round;
+    return tracesOf(stretch, newest ? "" : lineName(line, lines), look, colors);
   });
 }
 
@@ -93,7 +95,7 @@ export function lineName(line: Line, lines: readonly Line[]): string {
 
 export function figureOf(
   lines: readonly Line[],
-  store: Pick<Store, "head" | "marks">,
+  store: Pick<Store, "head" | "branches" | "marks">,
   look: Look,
   colors: Colors,
   width: number,
@@ -160,10 +162,12 @@ export function rateOf({ head }: Pick<Store, "head">, look: Look): number {
   return look.axis === "step" ? (head.steps_per_s ?? 0) : 1;
 }
 
-function tracesOf(line: Line, name: string | null, look: Look, colors: Colors): Trace[] {
-  const live = name === null;
-  const x = look.axis === "step" ? line.steps : line.times;
-  const y = line.values.map((value) => (Number.isFinite(value) ? value : null));
+function tracesOf(stretch: Stretch, name: string, look: Look, colors: Colors): Trace[] {
+  const { line, live, from, to } = stretch;
+  const along = look.axis === "step" ? line.steps : line.times;
+  const x = from === 0 && to === along.length ? along : along.slice(from, to);
+  const values = line.values.slice(from, to);
+  const y = values.map((value) => (Number.isFinite(value) ? value : null));
   const color = live ? colors.line : colors.faint;
   const which = name ? ` · ${name}` : "";
   const unit = look.axis === "step" ? "step %{x:,d}" : "%{x:.1f} s";
@@ -184,7 +188,7 @@ function tracesOf(line: Line, name: string | null, look: Look, colors: Colors): 
   const shade = live ? 1 : 0.55;
   if (look.smooth === 0) return [{ ...base, opacity: shade }];
   // Plotly knows by the array whether there is something new in it.
-  const averaged = smooth(line, look.smooth).slice();
+  const averaged = smooth(line, look.smooth).slice(from, to);
   return [
     { ...base, opacity: 0.28 * shade, line: { color, width: 1, simplify: true } },
     {

@@ -26,7 +26,8 @@ function mark(seq: number, step: number, label = "lr 1e-3"): Mark {
 }
 
 function figure(lines: Line[], marks: Mark[] = [], more: Partial<Look> = {}) {
-  return figureOf(lines, { head: EMPTY.head, marks }, { ...look, ...more }, colors, 600);
+  const store = { head: EMPTY.head, branches: [], marks };
+  return figureOf(lines, store, { ...look, ...more }, colors, 600);
 }
 
 test("NaN is a gap, and a cross where it began", () => {
@@ -44,6 +45,33 @@ test("an abandoned branch is faded and a curve of its own", () => {
   const { data } = figure([line([1, 2], { branch: 1 }), line([1, 2])]);
   expect(data.map((trace) => trace.opacity)).toEqual([0.55, 1]);
   expect(data[0]?.hovertemplate).toContain("branch 1");
+});
+
+test("the past of the run's branch has the colour of now, only what was abandoned is faded", () => {
+  const branch = (id: number, parent: number | null, step: number) => {
+    return { v: 2 as const, id, parent, step, round: 0, reason: "" };
+  };
+  const store = {
+    head: { ...EMPTY.head, branch_id: 2 },
+    branches: [branch(0, null, 0), branch(1, 0, 3), branch(2, 0, 2)],
+    marks: [],
+  };
+  const after = (id: number, step: number) => {
+    const steps = [step + 1, step + 2];
+    return { ...line([8, 9], { branch: id }), steps };
+  };
+  const lines = [line([0, 1, 2, 3, 4]), after(1, 3), after(2, 2)];
+  for (const factor of [0, 0.9]) {
+    const { data } = figureOf(lines, store, { ...look, smooth: factor }, colors, 600);
+    const drawn = data.filter((_, at) => factor === 0 || at % 2 === 1);
+    expect(drawn.map(({ x, line }) => [(line as { color: string }).color, x])).toEqual([
+      ["grey", [2, 3, 4]],
+      ["grey", [4, 5]],
+      ["blue", [0, 1, 2]],
+      ["blue", [3, 4]],
+    ]);
+    expect(drawn.every(({ x, y }) => x?.length === y?.length)).toBe(true);
+  }
 });
 
 test("smoothing draws both, the raw one faintly", () => {
@@ -124,7 +152,7 @@ test("lines are named by their round, and by their branch where a round has seve
     line([5, 6], { round: 2 }),
   ];
   const marks = [{ ...mark(1, 1), round: 1 }];
-  const { data } = figureOf(lines, { head, marks }, look, colors, 600);
+  const { data } = figureOf(lines, { head, branches: [], marks }, look, colors, 600);
   const names = data.slice(0, 4).map((trace) => String(trace.hovertemplate).split(" · ")[1]);
   expect(names.map((name) => name?.replace("<extra></extra>", ""))).toEqual([
     "round 1",

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import math
 import struct
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 from it2nb.core.goals import Goal
@@ -46,6 +48,25 @@ def test_the_picture_is_sharp_and_small(session: Session) -> None:
     assert width == WIDTH * SCALE and height > 300
     # A panel adds under 50 kB to a saved notebook, base64 included.
     assert len(png) * 4 / 3 < 45_000
+
+
+def test_the_past_of_the_runs_branch_has_the_colour_of_now() -> None:
+    session = Session(directory=None, watch=("loss",))
+    session.start()
+    for branch in (0, 1):
+        for _ in range(100):
+            session.step({"loss": 1.0 + branch})
+        if branch == 0:
+            session.fork_branch(50, "back to step 50")
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(draw(session.state(), session.metrics))).convert("RGB")
+    session.end()
+    red, green, blue = np.asarray(image)[60 * SCALE :].astype(int).transpose(2, 0, 1)
+    columns = np.flatnonzero(((blue - red > 100) & (green < 150)).any(axis=0))
+    # The curve of step 1 to 150 fills the plot from its left to its right edge.
+    assert columns.min() < 60 * SCALE and columns.max() > (WIDTH - 60) * SCALE
+    assert len(columns) > 0.9 * (WIDTH - 100) * SCALE
 
 
 @pytest.mark.parametrize(
