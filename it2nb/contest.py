@@ -259,7 +259,7 @@ class _Play:
         self.what = what
         self.seed = seed
         self.budget = budget
-        self.directory = directory
+        self.directory = None if directory is None else Path(directory).absolute()
         self.knobs = knobs
         self._evaluations = 0
 

@@ -64,7 +64,9 @@ class Journal(Ledger):
         clock: Any = time,
         retain: int | None = None,
     ) -> None:
-        super().__init__(None if path is None else Path(path), metrics, run, clock)
+        # Absolute: it is read again later, and the program may have changed its directory.
+        where = None if path is None else Path(path).absolute()
+        super().__init__(where, metrics, run, clock)
         self._retain = retain if path is None else None
         self._pid = os.getpid()
         self._lock = threading.Lock()

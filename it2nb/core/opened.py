@@ -80,8 +80,8 @@ class OpenedJournal(History):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = file_of(path)
-        super().__init__(MetricStore(), self.path.absolute().parent.name)
+        self.path = file_of(path).absolute()
+        super().__init__(MetricStore(), self.path.parent.name)
         walk = Walk(self.path)
         for line in walk:
             load(self, line)

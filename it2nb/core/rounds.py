@@ -176,7 +176,7 @@ class Memory:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        self.path = None if path is None else Path(path)
+        self.path = None if path is None else Path(path).absolute()
         self._records: list[dict[str, Any]] = []
         # Bytes and lines of the file that were read, and which file that was.
         self._whole = self._lines = 0

@@ -103,7 +103,10 @@ class Session(Life):
         self.seed = seed
         self.context = whole(context)
         self.clock = clock
-        self.path = None if directory is None else Path(directory) / self.run_id / "journal.jsonl"
+        #: Absolute: the program may change its directory. None in memory.
+        self.path = None
+        if directory is not None:
+            self.path = Path(directory).absolute() / self.run_id / "journal.jsonl"
 
         self.knobs = KnobRegistry()
         self.actions = ActionRegistry()

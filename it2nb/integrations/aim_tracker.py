@@ -22,7 +22,7 @@ class Aim:
     name = "aim"
 
     def __init__(self, dir: str | Path | None = None, experiment: str = "it2nb") -> None:
-        self._dir = None if dir is None else Path(dir)
+        self._dir = None if dir is None else Path(dir).absolute()
         self._experiment = experiment
         self._run: Any = None
         self._text: Any = None

@@ -35,7 +35,7 @@ class MLflow:
     def __init__(
         self, dir: str | Path | None = None, uri: str | None = None, experiment: str = "it2nb"
     ) -> None:
-        self._dir = None if dir is None else Path(dir)
+        self._dir = None if dir is None else Path(dir).absolute()
         self._uri = uri
         self._experiment = experiment
         self._client: Any = None

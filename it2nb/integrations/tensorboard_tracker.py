@@ -21,7 +21,7 @@ class TensorBoard:
     name = "tensorboard"
 
     def __init__(self, dir: str | Path | None = None) -> None:
-        self._dir = None if dir is None else Path(dir)
+        self._dir = None if dir is None else Path(dir).absolute()
         self._root = Path()
         self._writers: dict[str, Any] = {}
         self._make: Any = None

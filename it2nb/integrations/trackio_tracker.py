@@ -27,7 +27,7 @@ class Trackio:
     def __init__(
         self, dir: str | Path | None = None, project: str = "it2nb", **options: Any
     ) -> None:
-        self._dir = dir
+        self._dir = None if dir is None else Path(dir).absolute()
         self._project = project
         self._options = options
         self._run: Any = None
@@ -37,7 +37,7 @@ class Trackio:
         """See `Tracker`."""
         if self._dir is not None:
             # It is read once, when trackio is imported.
-            os.environ["TRACKIO_DIR"] = str(Path(self._dir).resolve())
+            os.environ["TRACKIO_DIR"] = str(self._dir)
         trackio = require("trackio", extra="trackio", feature="tracking with trackio")
         given = {
             "name": run.title or run.run_id,

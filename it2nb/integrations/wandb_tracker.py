@@ -32,7 +32,7 @@ class WandB:
         mode: str = "offline",
         **options: Any,
     ) -> None:
-        self._dir = None if dir is None else Path(dir)
+        self._dir = None if dir is None else Path(dir).absolute()
         self._project = project
         self._mode = mode
         self._options = options

@@ -390,10 +390,10 @@ def _listed(steps: list[int], most: int = 24) -> str:
 
 def _folder(session: Session, folder: Path | str | None) -> Path:
     if folder is not None:
-        return Path(folder)
+        return Path(folder).absolute()
     if session.path is not None:
         return session.path.parent / "checkpoints"
-    return Path("it2runs") / session.run_id / "checkpoints"
+    return Path("it2runs").absolute() / session.run_id / "checkpoints"
 
 
 def _release(session: Session, rewind: Rewind) -> None:
