@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -69,13 +69,15 @@ class MetricStore(Recorder):
         """Return the names of all metrics, in the order of their first values."""
         return list(dict.fromkeys(n for table in self._tables.values() for n in table.names))
 
-    def latest(self, round: int | None = None) -> dict[str, tuple[int, float]]:
+    def latest(self, round: int | None = None, since: int = 0) -> dict[str, tuple[int, float]]:
         """Return step and value of the newest row of each metric.
 
         Parameters
         ----------
         round : int, optional
             Leave out metrics that were not recorded since this round began; the newest one.
+        since : int
+            Look at the rows from this number on alone: what `len` gave before.
         """
         count, current = self._count, self._current
         newest: dict[str, tuple[int, int, float]] = {}
@@ -83,13 +85,48 @@ class MetricStore(Recorder):
             rows, end = table.rows, table.end
             if current is not None and table is current[0] and count > current[1]:
                 rows, end = current[2] + count - current[1], count
-            if not rows or (round is not None and list(table.lines)[-1][0] < round):
+            if end <= since or (round is not None and list(table.lines)[-1][0] < round):
                 continue
             step, _, *values = table.row(rows - 1)
             for name, value in zip(table.names, values, strict=True):
                 if name not in newest or newest[name][0] < end:
                     newest[name] = end, int(step), value
         return {name: (newest[name][1], newest[name][2]) for name in self.names() if name in newest}
+
+    def latest_on(self, ends: Mapping[int, float], round: int) -> dict[str, tuple[int, float]]:
+        """Return step and value of each metric's newest row on a line of branches.
+
+        Parameters
+        ----------
+        ends : mapping of int to float
+            Of each branch of the line the last step that belongs to it.
+        round : int
+            The round of that line. Rows of earlier ones stand behind it.
+
+        Notes
+        -----
+        From the newest row backwards, until every name is found.
+        """
+        found: dict[str, tuple[int, float]] = {}
+        tables = list(self._tables.values())
+        wanted, stop = set(self.names()), self._count
+        for segment in reversed(range(self._segment_count())):
+            base = segment * SEGMENT
+            first, index, row, its_round, branch_id = self._segments[base : base + SEGMENT]
+            table, count, stop = tables[index], stop - first, first
+            names = wanted.intersection(table.positions)
+            end = ends.get(branch_id, -1.0) if its_round == round else float("inf")
+            if not names or end < 0:
+                continue
+            rows = range(row, row + count)
+            within = bisect_right(rows, end, key=lambda each, table=table: table.row(each)[0])
+            if within:
+                values = table.row(rows[within - 1])
+                found |= {each: (int(values[0]), values[table.positions[each]]) for each in names}
+                wanted -= names
+                if not wanted:
+                    break
+        return found
 
     def newest(self, name: str) -> tuple[int, float] | None:
         """Return step and value of a metric's newest row; None for one that was never recorded.

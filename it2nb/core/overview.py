@@ -41,12 +41,7 @@ class Pace:
 
 def overview(session: Session) -> State:
     """Collect the state of a session. Any thread; foreign getters that raise are told in it."""
-    metrics = {
-        name: Latest(
-            step=step, value=value if kind_of(value) is None else None, nonfinite=kind_of(value)
-        )
-        for name, (step, value) in session.metrics.latest().items()
-    }
+    metrics = {name: _latest(session, each) for name, each in session.live_line.latest().items()}
     policy: dict[str, object] = {}
     with guard("policy description"):
         policy = session.policy.describe()
@@ -82,6 +77,14 @@ def overview(session: Session) -> State:
         journal_path=None if session.path is None else str(session.path),
         degraded=session.journal.degraded or None,
     )
+
+
+def _latest(session: Session, newest: tuple[int, float] | None) -> Latest:
+    if newest is None:  # recorded on a branch that was left, and on no other
+        return Latest(step=session.step_count)
+    step, value = newest
+    kind = kind_of(value)
+    return Latest(step=step, value=value if kind is None else None, nonfinite=kind)
 
 
 def _actions(session: Session) -> list[object]:

@@ -23,6 +23,7 @@ from it2nb.core.goals import Goal
 from it2nb.core.journal import Journal
 from it2nb.core.knob_registry import KnobRegistry
 from it2nb.core.life import Life
+from it2nb.core.lineage import LiveLine
 from it2nb.core.metrics import MetricStore
 from it2nb.core.odd_loss import OddLoss
 from it2nb.core.overview import Pace
@@ -114,6 +115,7 @@ class Session(Life):
         self.policy.knobs, self.policy.actions = self.knobs, self.actions
         self.metrics = MetricStore()
         self.metrics.on_refused = self.warn_of_value
+        self.live_line = LiveLine(self)
         #: Metrics for the step under way; see `log`.
         self.noted: dict[str, Any] = {}
         self.bound = Bound()
@@ -302,6 +304,7 @@ class Session(Life):
         self._branches.append(branch)
         self._branch_id = branch.id
         self._step = step
+        self.live_line.enter()
         self.turns.rewind(step)
         self.emit("branch_forked", branch.model_dump(exclude={"v"}))
         return branch
@@ -310,6 +313,7 @@ class Session(Life):
         """Go on with a branch that was left for a trial. Training thread."""
         self._branch_id = branch_id
         self._step = step
+        self.live_line.enter()
         self.turns.rewind(step)
         self.emit("branch_resumed", {"id": branch_id, "step": step})
 

@@ -73,6 +73,7 @@ class TakenUp:
         first = (None if given is None else whole_number(given)) or 1
         if self._step == 0 or (first > self._step and session.round == self._round):
             session._branch_id = self._branch_id
+            session.live_line.enter()
             return
         reason = f"the run was taken up; another process had left it after step {self._step}"
         branch = session.fork_branch(max(first - 1, 0), reason, self._branch_id)

@@ -356,7 +356,10 @@ class Branch(Message):
 
 
 class Latest(Message):
-    """The newest value of one metric."""
+    """The newest value of one metric on the branch that is trained and those it came from.
+
+    Without `value` and `nonfinite` there is none: it was recorded on a branch that was left.
+    """
 
     step: int
     value: float | None = None

@@ -146,7 +146,9 @@ def _plot(
     # What an earlier round came to is not where this one is.
     here = any(round == state.round for round, _ in lines)
     latest = state.metrics.get(name) if here else None
-    value = "-" if latest is None else latest.nonfinite or f"{latest.value:.4g}"
+    value = "-"
+    if latest is not None:
+        value = latest.nonfinite or ("-" if latest.value is None else f"{latest.value:.4g}")
     page.text(left, top, cut(name, 40))
     page.text(left + width, top, str(value), anchor="ra")
     box = (left + 40, top + 20, width - 40, PLOT_HEIGHT - 20.0)

@@ -158,11 +158,12 @@ def _status(command: Command, shell: Any) -> Text:
     if state.error:
         where = f" (line {state.error_line} of the cell)" if state.error_line else ""
         lines.append(f"  {state.error}{where}")
-    if state.metrics:
-        shown = (
-            f"{name} {each.nonfinite or f'{each.value:.5g}'}"
-            for name, each in state.metrics.items()
-        )
+    shown = [
+        f"{name} {each.nonfinite or f'{each.value:.5g}'}"
+        for name, each in state.metrics.items()
+        if each.nonfinite or each.value is not None  # not on this branch
+    ]
+    if shown:
         lines.append("  " + ", ".join(shown))
     if state.pending or state.waiting:
         lines.append(f"  {state.pending} requests pending, {len(state.waiting)} to be approved")
