@@ -91,7 +91,10 @@ def test_the_same_cell_is_replayed_to_the_bit_with_its_seed(kernel: Kernel) -> N
     sources = kernel.value("sorted(set(it2nb.current().journal.requests()['source']))")
     assert sources == "['replay']"
     assert kernel.value("it2nb.current().seed") == "3"
-    assert "bit-equal" in kernel.run("%it2 status").shown
+    status = kernel.run("%it2 status").shown
+    assert "  replay of " in status and ": bit-equal" in status
+    assert "warning:" not in status
+    assert kernel.value("it2nb.current().warnings") == "[]"
 
 
 MAKES = """

@@ -205,6 +205,8 @@ class Replaying:
         self.served: list[tuple[Recorded, ActionHandle]] = []
         self.missed: list[Recorded] = []
         self.late: list[Recorded] = []
+        #: What came out, in words, when it is over.
+        self.outcome = ""
         self.notes: list[str] = []
         self._session = session
         self._plan: list[Place | Recorded] = sorted(
@@ -388,7 +390,9 @@ class Replaying:
         self._next = len(self._plan)
         verdict = compare(self.recording, self._session, self, is_over=True)
         said = str(verdict)
-        self._session.alert(f"replay of {self.recording.journal.run}: {said}")
+        self.outcome = f"replay of {self.recording.journal.run}: {said}"
+        if not verdict.is_equal:
+            self._session.alert(self.outcome)
         self._session.emit(
             "replay_finished",
             {

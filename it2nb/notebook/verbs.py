@@ -168,6 +168,9 @@ def _status(command: Command, shell: Any) -> Text:
     if state.pending or state.waiting:
         lines.append(f"  {state.pending} requests pending, {len(state.waiting)} to be approved")
     warned = state.warnings[-5:]
+    replaying = session.replaying
+    if replaying is not None and replaying.outcome and replaying.outcome not in state.warnings:
+        lines.append(f"  {replaying.outcome}")
     held = session.patience.held()
     if held is not None:
         lines.append(f"  {held}")
