@@ -14,6 +14,7 @@ import orjson
 from it2nb._version import __version__
 from it2nb.core.drifted import VALUE_TYPES, drifted_names, is_in_force, told_values
 from it2nb.core.faults import guard
+from it2nb.core.readable import size_text
 from it2nb.core.recording import RESTORES, Recording
 from it2nb.core.strict import restore, strict
 from it2nb.core.utf8 import whole
@@ -224,7 +225,7 @@ def _outcome(found: dict[str, Any], asked: Any) -> str | None:
             return f"back to step {data['step']:,}"
         if kind == "save_checkpoint" and "path" in data:
             size = data.get("size_bytes")
-            shown = f", {size / 1e6:,.1f} MB" if isinstance(size, int) else ""
+            shown = f", {size_text(size)}" if isinstance(size, int) else ""
             return f"{Path(str(data['path'])).name}{shown}, sha256 {str(data.get('sha256'))[:12]}"
         if kind == "evaluate":
             return ", ".join(f"{name} {_shown(value)}" for name, value in data.items())[:MAX_TEXT]

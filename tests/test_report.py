@@ -98,6 +98,12 @@ def report(steered: TrainingSession, tmp_path_factory: pytest.TempPathFactory) -
     return steered.report(tmp_path_factory.mktemp("report") / "run.html")
 
 
+def test_a_checkpoint_has_the_size_that_saving_it_told(steered: TrainingSession) -> None:
+    [saved] = [each.payload for each in steered.journal.since(0) if each.type == "checkpoint_saved"]
+    shown = f"{saved['size_bytes'] / 1000:.1f} kB, sha256 {saved['sha256'][:12]}"
+    assert shown in json.dumps(run_data(steered.journal))
+
+
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_opens_without_a_network_and_runs_nothing_of_its_data(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from it2nb.core.faults import guard
+from it2nb.core.readable import size_text
 from it2nb.pytorch.change import DRAGGED, GESTURE_S, INERT, Change
 from it2nb.pytorch.knob_state import changes, read_knobs, write_knobs
 from it2nb.pytorch.plain import Reducer, expand
@@ -149,8 +150,8 @@ class Past:
         needed = size_of_live(live)
         if needed > self.ring.max_bytes:
             self.reason = (
-                f"one snapshot takes {needed / 1e6:,.0f} MB and the bound for all of them is "
-                f"{self.ring.max_bytes / 1e6:,.0f} MB; raise it with snapshots={{'max_bytes': ...}}"
+                f"one snapshot takes {size_text(needed)} and the bound for all of them is "
+                f"{size_text(self.ring.max_bytes)}; raise it with snapshots={{'max_bytes': ...}}"
             )
             return None
         began = session.clock.monotonic()
