@@ -284,5 +284,7 @@ def usage() -> str:
     lines = ["%%it2 [options]   run the cell's loop in the background, with a panel", ""]
     lines += [f"  {f'--{each.name} {each.value}'.rstrip():28}{each.help}" for each in CELL_OPTIONS]
     lines += ["", "%it2 VERB"]
-    lines += [f"  {f'{each.name} {each.usage}'.rstrip():28}{each.help}" for each in VERBS.values()]
+    shown = [(f"{each.name} {each.usage}".rstrip(), each.help) for each in VERBS.values()]
+    width = max(len(call) for call, _ in shown) + 2
+    lines += [f"  {call:{width}}{text}" for call, text in shown]
     return "\n".join(lines)

@@ -228,6 +228,10 @@ def test_help_names_every_option_and_verb() -> None:
     text = usage()
     assert all(f"--{each.name}" in text for each in CELL_OPTIONS)
     assert all(f"  {verb}" in text for verb in VERBS)
+    # What is given and what it does stand apart, however long the one is.
+    assert all(f"{each.usage}  " in text for each in VERBS.values() if each.usage)
+    assert all(f" {each.help}" in text for each in CELL_OPTIONS)
+    assert all(f" {each.help}" in text for each in VERBS.values())
 
 
 @pytest.mark.parametrize(
