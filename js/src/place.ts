@@ -24,7 +24,7 @@ export const WORDS: { [place in Place]: Words } = {
     chart: "Waiting for the kernel: the chart library comes when the cell ends.",
     gone:
       "The kernel is gone: what you see is the last state. " +
-      "Run `%load_ext it2nb`, then the cell again.",
+      "Run `%load_ext it2nb` and the cells above it, then the cell again.",
     off: "the kernel is gone",
     silent: (since) => `No word from the kernel for ${since}.`,
     queued: (count) =>

@@ -240,7 +240,7 @@ test("what is said when nobody answers depends on where the panel stands", () =>
   const cases: [Partial<Store>, string, string][] = [
     [
       { connected: false },
-      "Run `%load_ext it2nb`, then the cell again.",
+      "Run `%load_ext it2nb` and the cells above it, then the cell again.",
       "connects again by itself",
     ],
     [{ heardAt: 0 }, "No word from the kernel", "No word from the run's server"],
