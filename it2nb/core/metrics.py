@@ -119,7 +119,7 @@ class MetricStore(Recorder):
             if not names or end < 0:
                 continue
             rows = range(row, row + count)
-            within = bisect_right(rows, end, key=lambda each, table=table: table.row(each)[0])
+            within = bisect_right(rows, end, key=table.step)
             if within:
                 values = table.row(rows[within - 1])
                 found |= {each: (int(values[0]), values[table.positions[each]]) for each in names}

@@ -104,6 +104,10 @@ class Table:
         index, first, _ = _chunk_of(row)
         return self._unpack(self.chunks[index], (row - first) * self.width)
 
+    def step(self, row: int) -> float:
+        """Read the step of one row."""
+        return self.row(row)[0]
+
     @property
     def nbytes(self) -> int:
         """Memory of the chunks."""
