@@ -100,6 +100,8 @@ class Session(Life):
         self.run_id = _checked(run_id) if run_id else _run_id(title, clock.time())
         self.goal = Goal.parse(goal)
         self.total_steps = total_steps
+        #: Whether it falls when the run goes back: the loop has no turns for those steps.
+        self.total_falls = False
         self.watch = [whole(each) for each in watch]
         self.seed = seed
         self.context = whole(context)

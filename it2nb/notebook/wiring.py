@@ -113,6 +113,7 @@ class Wiring:
             one_step_a_turn=self.at == "loop",
             given=self._options.steps,
         )
+        session.total_falls = True
 
     def names(self) -> Names:
         """Return the names that the cell and the functions that it calls use, as of now."""

@@ -314,6 +314,7 @@ class Past:
             notes += [each for each in caveats if each]
         else:
             notes.append((session.bound.goes_on or DATA_GOES_ON).format(step=to["step"]))
+            notes += self._fewer_steps(came_from["from_step"] - session.step_count)
         told = {
             **to,
             "branch_id": branch.id,
@@ -325,6 +326,12 @@ class Past:
         }
         self.write_changed(changed, [("checkpoint_loaded", told)])
         return told
+
+    def _fewer_steps(self, lost: int) -> list[str]:
+        total = self.session.total_steps
+        if self.session.bound.goes_on or not self.session.total_falls or total is None or lost < 1:
+            return []
+        return [f"the loop has no turns for these {lost:,} steps: about {total - lost:,} in all"]
 
     @property
     def replays(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 from collections.abc import Callable, Collection
 from typing import Any
@@ -431,7 +432,10 @@ def test_undo_in_a_line_says_what_does_not_go_back(cells: Cells) -> None:
     said = str(cells("%it2 undo"))
     assert said.startswith("undo: applied, after step ") and "undone set_knob lr" in said
     assert "\n  note: weights, optimizer, schedule and random streams are those of step" in said
+    told = re.search(r"no turns for these (\d) steps: about (\d) in all", said)
+    assert told is not None and int(told[1]) + int(told[2]) == 10
     assert session.wait(LIMIT_S) == "finished"
+    assert abs(session.step_count - int(told[2])) <= 1
 
 
 def test_a_variable_stands_for_an_options_value(cells: Cells) -> None:
