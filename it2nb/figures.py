@@ -127,13 +127,13 @@ def _curves(go: Any, frame: pd.DataFrame, name: str, branches: Sequence[Branch])
         end = int(np.searchsorted(rows[0], own.get(branch_id, -1.0), side="right"))
         # From the last common point on: there is no hole between the two.
         left_at = max(0, end - 1) if end < rows.shape[1] else end
-        for live, part in ((False, rows[:, left_at:]), (True, rows[:, :end])):
-            if part.shape[1] == 0:
+        for live, piece in ((False, rows[:, left_at:]), (True, rows[:, :end])):
+            if piece.shape[1] == 0:
                 continue
             yield go.Scatter(
-                x=part[0],
-                y=np.where(np.isfinite(part[2]), part[2], np.nan),
-                mode="lines+markers" if part.shape[1] == 1 else "lines",
+                x=piece[0],
+                y=np.where(np.isfinite(piece[2]), piece[2], np.nan),
+                mode="lines+markers" if piece.shape[1] == 1 else "lines",
                 name=literal(label if newest else f"{label}, branch {branch_id}"),
                 legendgroup=f"{round}.{branch_id}",
                 opacity=1.0 if live else 0.45,
