@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from torch import nn
 
 from it2nb.core.errors import Rejected, near
+from it2nb.core.wire import Offer
 from it2nb.pytorch.state import bare
 
 #: Nodes of a model tree; what is below is left out and counted.
 MAX_NODES = 2_000
+#: Modules that a form offers: the outermost ones. Others are taken by their names.
+MOST_OFFERS = 60
 
 
 def model_tree(model: nn.Module) -> dict[str, Any]:
@@ -46,6 +49,34 @@ def _node(module: nn.Module, name: str, budget: list[int]) -> dict[str, Any]:
     if left_out:
         node["left_out"] = left_out
     return node
+
+
+def module_offers(
+    tree: Mapping[str, Any], allow: Sequence[str], fits: Callable[[Mapping[str, Any]], bool]
+) -> list[Offer]:
+    """Offer the modules of a `model_tree` that have parameters and that fit, in its order."""
+    found = [
+        (depth, at, node)
+        for at, (depth, node) in enumerate(_walk(tree, 0))
+        if node["name"]
+        and node["params"]
+        and fits(node)
+        and any(fnmatchcase(node["name"], pattern) for pattern in allow)
+    ]
+    outermost = sorted(found, key=lambda each: each[:2])[:MOST_OFFERS]
+    return [
+        Offer(
+            value=node["name"],
+            label=f"{node['name']}, {node['module_type']}, {node['params']:,} parameters",
+        )
+        for _, _, node in sorted(outermost, key=lambda each: each[1])
+    ]
+
+
+def _walk(node: Mapping[str, Any], depth: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    yield depth, node
+    for child in node["children"]:
+        yield from _walk(child, depth + 1)
 
 
 def find_module(models: Sequence[nn.Module], name: str, allow: Sequence[str] = ("*",)) -> nn.Module:

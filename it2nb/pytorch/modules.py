@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from it2nb.core.actions import ActionSpec
 from it2nb.core.builtin import NameArgs
+from it2nb.core.wire import Offer
 from it2nb.pytorch.freezing import Freezer
 from it2nb.pytorch.layer_settings import module_knobs
-from it2nb.pytorch.module_tree import find_module, model_tree
+from it2nb.pytorch.module_tree import find_module, model_tree, module_offers
 from it2nb.pytorch.reset import reset_module
 from it2nb.pytorch.state import bare
 
@@ -90,10 +91,13 @@ def install(
 
     for spec in (
         ActionSpec("reset_module", reset, "Initialise a module anew", ResetArgs,
-                   dangerous=True, unavailable=no_model),
-        ActionSpec("freeze", freeze, "Stop training a module", NameArgs, unavailable=no_model),
+                   dangerous=True, unavailable=no_model,
+                   offers=_offering(session, allow, lambda node: True)),
+        ActionSpec("freeze", freeze, "Stop training a module", NameArgs, unavailable=no_model,
+                   offers=_offering(session, allow, lambda node: node["trainable"] > 0)),
         ActionSpec("unfreeze", unfreeze, "Train a frozen module again", NameArgs,
-                   unavailable=no_model),
+                   unavailable=no_model,
+                   offers=_offering(session, allow, lambda n: n["trainable"] < n["params"])),
     ):  # fmt: skip
         session.actions.register(spec, replace=True)
     for model in session.bound.models if settings else ():
@@ -101,6 +105,24 @@ def install(
             if knob.name not in session.knobs:
                 session.add_knob(knob)
     show_tree(session)
+
+
+def _offering(
+    session: Session, allow: Sequence[str], fits: Callable[[Mapping[str, Any]], bool]
+) -> Callable[[], dict[str, list[Offer]]]:
+    """Offer modules by name. Asked for ten times a second: a tree is walked once."""
+    held: tuple[Any, list[Offer]] = None, []
+
+    def offers() -> dict[str, list[Offer]]:
+        nonlocal held
+        tree, found = held
+        if session.model_tree is not tree:
+            tree = session.model_tree
+            found = [] if tree is None else module_offers(tree, allow, fits)
+            held = tree, found
+        return {"name": found}
+
+    return offers
 
 
 def show_tree(session: Session) -> None:

@@ -16,7 +16,7 @@ from it2nb.pytorch import modules
 from it2nb.pytorch.freezing import Freezer
 from it2nb.pytorch.hooks import attach
 from it2nb.pytorch.layer_settings import module_knobs
-from it2nb.pytorch.module_tree import MAX_NODES, find_module, model_tree
+from it2nb.pytorch.module_tree import MAX_NODES, find_module, model_tree, module_offers
 from it2nb.pytorch.reset import reset_module
 from tests.pytorch.steering import rows, statuses
 
@@ -283,3 +283,29 @@ def test_the_tree_is_in_state_and_journal() -> None:
         state = session.state()
     assert state.model_tree == model_tree(net)
     assert rows(session, "model_tree") == [model_tree(net)]
+
+
+def test_a_form_offers_the_modules_that_can_be_frozen_and_those_that_are() -> None:
+    net = Net()
+    session = Session(directory=None)
+    session.bind(model=net, optimizers=[torch.optim.SGD(net.parameters(), lr=0.1)])
+    modules.install(session, allow=("stem", "body*"))
+
+    def offered(name: str) -> list[str]:
+        return [each.value for each in session.actions[name].schema().offers["name"]]
+
+    assert offered("freeze") == ["stem", "body", "body.0", "body.1"]
+    assert offered("unfreeze") == []
+    net.stem.requires_grad_(False)
+    modules.show_tree(session)
+    assert offered("freeze") == ["body", "body.0", "body.1"]
+    assert offered("unfreeze") == ["stem"]
+    (stem,) = session.actions["unfreeze"].schema().offers["name"]
+    assert stem.label == "stem, Linear, 20 parameters"
+
+
+def test_of_a_large_model_the_outermost_modules_are_offered() -> None:
+    blocks = [nn.Sequential(*(nn.Linear(1, 1) for _ in range(5))) for _ in range(40)]
+    offers = module_offers(model_tree(nn.Sequential(*blocks)), ("*",), lambda node: True)
+    names = [each.value for each in offers]
+    assert len(names) == 60 and names[:3] == ["0", "0.0", "0.1"] and names[-1] == "39"
