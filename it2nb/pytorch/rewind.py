@@ -54,9 +54,16 @@ class UndoArgs(BaseModel):
 
 
 class GotoArgs(BaseModel):
-    """Where to."""
+    """Where to: to a step, or to the newest state that is good."""
 
-    model_config = _STRICT
+    model_config = _STRICT | ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": ["step"]},
+                {"required": ["good"], "properties": {"good": {"const": True}}},
+            ]
+        }
+    )
     step: int | None = Field(default=None, ge=0, description="updates completed")
     branch_id: int | None = Field(default=None, ge=0, description="the present one by default")
     good: bool = Field(default=False, description="the newest state without NaN or infinity")

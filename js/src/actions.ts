@@ -1,10 +1,10 @@
 /** Buttons for what a run is asked most, a menu with forms for the rest. */
 
 import { h, setAttribute, setText, show } from "./dom";
-import { type Field, fieldsOf } from "./fields";
+import { type Field, fieldsOf, lackingOf } from "./fields";
 import { type Place, WORDS } from "./place";
-import type { Ask, Store } from "./store";
-import type { ActionSchema, Json } from "./wire";
+import { type Ask, isOver, type Store } from "./store";
+import type { ActionSchema, Json, Row } from "./wire";
 import { actionSaid, QUIET_MS, type Said } from "./words";
 
 export type Do = (type: string, payload: { [key: string]: Json }) => void;
@@ -45,6 +45,9 @@ export class Actions {
   #schemas: ActionSchema[] = [];
   /** The action whose form is open, and its fields. */
   #form: { action: string; fields: Field[] } | null = null;
+
+  /** What was said last while the run went on; undefined before anything was. */
+  #saidBefore: Row | null | undefined;
 
   constructor(
     private readonly act: Do,
@@ -133,6 +136,9 @@ export class Actions {
     setText(this.said, said?.text ?? "");
     setAttribute(this.said, "title", said?.exact ?? null);
     setAttribute(this.said, "data-tone", said?.tone ?? null);
+    if (!isOver(store) || this.#saidBefore === undefined) this.#saidBefore = store.said;
+    const isOld = isOver(store) && ask === undefined && store.said === this.#saidBefore;
+    setAttribute(this.said, "data-old", isOld ? "" : null);
     show(this.said, said !== null);
   }
 
@@ -158,7 +164,12 @@ export class Actions {
               this.#showMenu(false);
               // The menu stays while what there is to choose from changes.
               const now = this.#schemas.find((each) => each.name === schema.name) ?? schema;
-              this.#open(now, this.#more, fieldsOf(now));
+              const fields = fieldsOf(now);
+              if (fields.length > 0 || now.dangerous) this.#open(now, this.#more, fields);
+              else {
+                this.act(now.name, {});
+                this.#more.focus();
+              }
             },
           },
         });
@@ -251,6 +262,12 @@ export class Actions {
           return;
         }
         if (read.value !== undefined) payload[field.name] = read.value;
+      }
+      const lacks = lackingOf(schema, payload);
+      if (lacks !== null) {
+        setText(wrong, lacks);
+        fields[0]?.focus();
+        return;
       }
       close();
       this.act(schema.name, payload);

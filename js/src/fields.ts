@@ -34,10 +34,29 @@ export function fieldsOf(schema: ActionSchema): Field[] {
     const { schema: plain, nullable } = resolve(raw, definitions);
     const offers = schema.offers[name];
     const needed = required.includes(name) && !nullable;
+    const isOptional = !needed && !alternatives(schema).some((names) => names.includes(name));
+    const words = isOptional ? `${name} (optional)` : name;
     return offers === undefined
-      ? fieldOf(name, { ...raw, ...plain }, needed)
-      : offeringField(name, { ...raw, ...plain }, needed, offers);
+      ? fieldOf(name, { ...raw, ...plain }, needed, words)
+      : offeringField(name, { ...raw, ...plain }, needed, words, offers);
   });
+}
+
+/** What lacks of a payload of which one of several arguments is needed; null where nothing does. */
+export function lackingOf(schema: ActionSchema, payload: { [key: string]: Json }): string | null {
+  const ways = alternatives(schema);
+  const isGiven = (name: string) => ![undefined, null, false].includes(payload[name] as null);
+  if (ways.length === 0 || ways.some((names) => names.every(isGiven))) return null;
+  const properties = (schema.args.properties ?? {}) as { [name: string]: Schema };
+  const [first, ...others] = ways.map((names) => names.join(" and "));
+  const said = others.map((name) => String(properties[name]?.description ?? name));
+  return [`${first}: needed`, ...said].join(", or: ");
+}
+
+/** Names of arguments of which one group has to be given; none where each stands for itself. */
+function alternatives(schema: ActionSchema): string[][] {
+  const ways = (schema.args.anyOf ?? []) as { required?: string[] }[];
+  return ways.map((each) => each.required ?? []);
 }
 
 function resolve(
@@ -54,7 +73,7 @@ function resolve(
   return { schema: resolve(plain, definitions).schema, nullable: options.length > 1 };
 }
 
-function fieldOf(name: string, schema: Schema, required: boolean): Field {
+function fieldOf(name: string, schema: Schema, required: boolean, words: string): Field {
   const label = h("label", { class: "it2-field", title: String(schema.description ?? "") });
   const preset = schema.default ?? null;
   if (schema.type === "boolean") {
@@ -66,7 +85,7 @@ function fieldOf(name: string, schema: Schema, required: boolean): Field {
     label.append(box);
     return { name, element: label, read: () => ({ value: box.checked }), focus: () => box.focus() };
   }
-  label.append(h("span", { text: required ? name : `${name} (optional)` }));
+  label.append(h("span", { text: words }));
   if (Array.isArray(schema.enum) || schema.const !== undefined) {
     const choices = Array.isArray(schema.enum) ? schema.enum : [schema.const as Json];
     const select = h("select");
@@ -95,8 +114,13 @@ function fieldOf(name: string, schema: Schema, required: boolean): Field {
 }
 
 /** What is there to choose from, and a field for whatever else. */
-function offeringField(name: string, schema: Schema, required: boolean, first: Offer[]): Field {
-  const words = required ? name : `${name} (optional)`;
+function offeringField(
+  name: string,
+  schema: Schema,
+  required: boolean,
+  words: string,
+  first: Offer[],
+): Field {
   const select = h("select", { "aria-label": words });
   const input = textInput(schema.default ?? null);
   input.setAttribute("aria-label", `${name}: another one`);

@@ -114,7 +114,7 @@ export class KnobRow {
   }
 
   #updateSaid(also: Said | null): void {
-    const { store, now } = this.#context ?? { store: null, now: 0 };
+    const { store, now, over } = this.#context ?? { store: null, now: 0, over: false };
     if (store === null) return;
     const context = { now, place: store.place };
     const done = this.#view.last?.id === this.#doneWith;
@@ -122,6 +122,7 @@ export class KnobRow {
     const said = this.#localSaid ?? knobSaid(view, this.#ask, context) ?? also;
     setText(this.#said, said?.text ?? "");
     setAttribute(this.#said, "data-tone", said?.tone ?? null);
+    setAttribute(this.#said, "data-old", over && this.#localSaid === null ? "" : null);
     setAttribute(this.#said, "title", said?.exact ?? null);
     show(this.#said, said !== null);
   }

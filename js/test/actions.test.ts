@@ -232,6 +232,62 @@ test.each(["Undo", "Goto"])(
   },
 );
 
+function having(part: Partial<ActionSchema>): void {
+  const plain = { ...(store.actions[0] as ActionSchema), enabled: true, offers: {}, also: {} };
+  actions.update({ ...store, actions: [{ ...plain, ...part }] }, 0);
+}
+
+test("of arguments that stand for each other one is needed, and none is called optional", () => {
+  const args = {
+    properties: {
+      step: { anyOf: [{ type: "integer" }, { type: "null" }], default: null },
+      good: { type: "boolean", default: false, description: "the newest good state" },
+    },
+    anyOf: [{ required: ["step"] }, { required: ["good"], properties: { good: { const: true } } }],
+  };
+  having({ name: "goto", dangerous: true, args });
+  menuItem("Goto").click();
+  expect(form().textContent).not.toContain("optional");
+  form().requestSubmit();
+  expect(done).toEqual([]);
+  expect(form().querySelector("[role=alert]")?.textContent).toBe(
+    "step: needed, or: the newest good state",
+  );
+  const [step, good] = form().querySelectorAll("input");
+  (good as HTMLInputElement).checked = true;
+  form().requestSubmit();
+  menuItem("Goto").click();
+  const again = form().querySelector("input") as HTMLInputElement;
+  expect(again).not.toBe(step);
+  again.value = "3";
+  form().requestSubmit();
+  expect(done).toEqual([
+    ["goto", { good: true }],
+    ["goto", { step: 3, good: false }],
+  ]);
+});
+
+test("what takes no argument and does no harm is done at the first click", () => {
+  having({ name: "list_checkpoints", dangerous: false, args: { properties: {} } });
+  menuItem("List checkpoints").click();
+  expect(done).toEqual([["list_checkpoints", {}]]);
+  expect(actions.drawer.hidden).toBe(true);
+  having({ name: "halt", dangerous: true, args: { properties: {} } });
+  menuItem("Halt").click();
+  expect(done).toHaveLength(1);
+});
+
+test("a rejection of before the end is dimmed when the run is over, one of afterwards is not", () => {
+  const row = { ...(store.rows.at(-1) as Row), name: null, status: "rejected" as const };
+  const over = { ...store.head, status: "finished" as const };
+  actions.update({ ...store, said: row }, 0);
+  expect(actions.said.dataset.old).toBeUndefined();
+  actions.update({ ...store, said: row, head: over }, 0);
+  expect(actions.said.dataset.old).toBe("");
+  actions.update({ ...store, said: { ...row, seq: 99 }, head: over }, 0);
+  expect(actions.said.dataset.old).toBeUndefined();
+});
+
 test("a button waits for its own result", () => {
   const ask = { id: "x", type: "pause", name: null, requested: null, sentAt: 0, received: false };
   const waiting = reduce(store, { kind: "asked", ask });

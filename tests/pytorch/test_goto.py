@@ -41,6 +41,13 @@ def test_a_goto_says_which_knobs_it_changed_and_what_was_asked_for_alone() -> No
     assert told.payload["asked"] == "10, exact yes"
 
 
+def test_the_schema_of_goto_says_that_a_step_or_good_is_needed() -> None:
+    schema = Run().session.actions["goto"].schema()
+    step, good = schema.args["anyOf"]
+    assert step == {"required": ["step"]}
+    assert good == {"required": ["good"], "properties": {"good": {"const": True}}}
+
+
 def test_a_goto_that_finds_nothing_lists_the_steps_that_are_kept() -> None:
     run = Run()
     run.steps(35)
