@@ -79,6 +79,9 @@ class ActionSpec:
         those of ``set_knob``. Any thread.
     offers : callable, optional
         Returns what there is to choose from now, by argument. Any thread, ten times a second.
+    about : callable, optional
+        Returns what it would be done to now, for the end of the description; None for nothing.
+        Any thread, ten times a second.
     """
 
     name: str
@@ -91,6 +94,7 @@ class ActionSpec:
     optional: tuple[str, ...] = ()
     knobs: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None
     offers: Callable[[], dict[str, list[Offer]]] | None = None
+    about: Callable[[], str | None] | None = None
 
     def validate(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Check a payload against the arguments and fill in defaults. Any thread.
@@ -133,6 +137,9 @@ class ActionSpec:
         offers: dict[str, list[Offer]] = {}
         with guard(f"offers of {self.name}"):
             offers = {} if self.offers is None else self.offers()
+        about: str | None = None
+        with guard(f"description of {self.name}"):
+            about = None if self.about is None else self.about()
         if self.args is not None:
             args = schema_of(self.args)
             also = {name: own for name, own in also.items() if name not in self.args.model_fields}
@@ -144,7 +151,7 @@ class ActionSpec:
                 args["required"] = list(keys)
         return ActionSchema(
             name=self.name,
-            description=self.description,
+            description=f"{self.description}: {about}" if about else self.description,
             args=args,
             also=also,
             offers=offers,

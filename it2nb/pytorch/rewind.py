@@ -292,6 +292,11 @@ class Rewind:
             )
         return None if self.past.last_change() else "nothing was changed yet"
 
+    def would_undo(self) -> str | None:
+        """What an undo would take back. Any thread."""
+        change = self.past.last_change() if self.keeps_changes else None
+        return None if change is None else f"{change.what} of step {change.step:,}"
+
     def cant_go(self) -> str | None:
         """Why there is nowhere to go back to. Any thread."""
         if len(self.past.ring) or self.session.checkpoints:
@@ -345,7 +350,7 @@ def install(
         ActionSpec("load_checkpoint", rewind.load, "Go back to a checkpoint", LoadArgs,
                    dangerous=True, unavailable=saving.unavailable, offers=saving.offers),
         ActionSpec("undo", rewind.undo, "Take the last intervention back", UndoArgs,
-                   dangerous=True, unavailable=rewind.cant_undo),
+                   dangerous=True, unavailable=rewind.cant_undo, about=rewind.would_undo),
         ActionSpec("goto", rewind.goto, "Go back to a step", GotoArgs,
                    dangerous=True, unavailable=rewind.cant_go),
         ActionSpec("fork", rewind.trials.begin, "Train on with and without the last change",

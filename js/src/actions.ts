@@ -146,7 +146,9 @@ export class Actions {
 
   #updateMenu(store: Store): void {
     const shown = store.actions.filter((each) => !ELSEWHERE.has(each.name));
-    const key = JSON.stringify(shown.map((each) => [each.name, each.enabled, each.reason]));
+    const key = JSON.stringify(
+      shown.map(({ name, enabled, reason, description }) => [name, enabled, reason, description]),
+    );
     show(this.#more, shown.length > 0);
     if (key === this.#menuKey) return;
     this.#menuKey = key;

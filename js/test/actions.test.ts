@@ -267,6 +267,12 @@ test("of arguments that stand for each other one is needed, and none is called o
   ]);
 });
 
+test("the menu says what an action would be done to now", () => {
+  having({ name: "undo", description: "Take the last intervention back" });
+  having({ name: "undo", description: "Take the last intervention back: set_knob lr of step 7" });
+  expect(menuItem("Undo").textContent).toContain("back: set_knob lr of step 7");
+});
+
 test("what takes no argument and does no harm is done at the first click", () => {
   having({ name: "list_checkpoints", dangerous: false, args: { properties: {} } });
   menuItem("List checkpoints").click();

@@ -30,6 +30,21 @@ def test_undo_goes_back_to_before_the_last_intervention() -> None:
     assert run.session.knobs["lr"].last is None
 
 
+def test_undo_names_what_it_would_take_back() -> None:
+    run = Run()
+
+    def said() -> str:
+        return run.session.actions["undo"].schema().description
+
+    assert said() == "Take the last intervention back"
+    run.steps(7)
+    run.ask("set_knob", name="lr", value=0.5)
+    assert said() == "Take the last intervention back: set_knob lr of step 7"
+    run.steps(1)
+    run.ask("undo")
+    assert said() == "Take the last intervention back"
+
+
 def test_undo_again_undoes_the_one_before_and_then_there_is_nothing() -> None:
     run = Run()
     run.steps(2)
