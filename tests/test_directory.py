@@ -41,6 +41,18 @@ def test_a_checkpoint_lands_with_the_others_and_is_where_the_result_says(
     assert moved.ask("load_checkpoint", path=saved.data["path"]).step == 20
 
 
+def test_the_record_tells_paths_as_from_the_folder_in_which_the_program_began(
+    moved: Run, tmp_path: Path
+) -> None:
+    first = moved.session.checkpoints[0]
+    assert Path(first["path"]).parts[0] == "it2runs"
+    assert str(tmp_path) not in Path(str(moved.session.path)).read_text()
+    # And is understood from elsewhere.
+    assert moved.ask("load_checkpoint", path=first["path"]).step == 10
+    moved.steps(5)
+    assert moved.ask("goto", step=10).status == "applied"
+
+
 def test_its_journal_opens_verifies_and_leaves_with_an_export(moved: Run) -> None:
     session = moved.session
     assert session.path is not None

@@ -36,6 +36,7 @@ from it2nb.core.step_number import MOST, StepNumbers
 from it2nb.core.taking_up import TakenUp
 from it2nb.core.turns import Turns
 from it2nb.core.utf8 import whole
+from it2nb.core.whereabouts import Whereabouts
 from it2nb.core.wire import ActionResult, Branch, new_id
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class Session(Life):
         self.seed = seed
         self.context = whole(context)
         self.clock = clock
+        self.whereabouts = Whereabouts(directory)
         #: Absolute: the program may change its directory. None in memory.
         self.path = None
         if directory is not None:

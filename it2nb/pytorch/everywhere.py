@@ -20,7 +20,7 @@ from it2nb.core.queue import ActionHandle
 from it2nb.core.serving import Attempt, attempt
 from it2nb.core.strict import plain
 from it2nb.core.wire import EFFECTIVE
-from it2nb.pytorch import checkpoints, rewind, rng
+from it2nb.pytorch import rewind, rng
 from it2nb.pytorch.knob_state import KnobValues, read_knobs, write_knobs
 
 if TYPE_CHECKING:
@@ -153,8 +153,7 @@ def which_file(session: Session, spec: ActionSpec, payload: dict[str, Any]) -> d
     known = rewind.of(session)
     if spec.name != "load_checkpoint" or known is None or not known.saving.is_ours:
         return payload
-    folder = known.saving.folder
-    found = checkpoints.find(payload.get("path") or folder, [folder])
+    found = known.saving.find(payload.get("path"))
     return {**payload, "path": str(found.resolve())}
 
 

@@ -108,10 +108,7 @@ class Rewind:
         """Go back to a checkpoint file, in place."""
         path = payload.get("path")
         if self.saving.is_ours:
-            folder = self.saving.folder
-            return self._load_file(
-                checkpoints.find(path or folder, [folder]), payload["keep_knobs"]
-            )
+            return self._load_file(self.saving.find(path), payload["keep_knobs"])
         if not session.honours_control:
             raise Rejected(NOTHING_BOUND)
         if path is None:
@@ -127,7 +124,7 @@ class Rewind:
             meta.get("knobs", {}),
             content.get("extra"),
             to={
-                "path": str(path),
+                "path": self.session.whereabouts.told(path),
                 "step": meta["step"],
                 "branch_id": meta["branch_id"] if ours else None,
                 **({} if ours else {"other_run": str(meta.get("run_id"))}),
@@ -209,7 +206,7 @@ class Rewind:
         if snapshot is not None and snapshot.step == found:
             return self._to(snapshot, keep_knobs, asked)
         assert file is not None
-        return self._load_file(Path(file["path"]), keep_knobs, **asked)
+        return self._load_file(self.saving.path_of(file), keep_knobs, **asked)
 
     def _to(self, kept: Snapshot, keep_knobs: bool, more: Mapping[str, Any]) -> dict[str, Any]:
         told = self.past.go_back(
@@ -261,7 +258,7 @@ class Rewind:
         """List checkpoint files and snapshots."""
         files = checkpoints.list_checkpoints(self.saving.folder)
         return {
-            "folder": str(self.saving.folder),
+            "folder": self.session.whereabouts.told(self.saving.folder),
             "files": [
                 {
                     "name": each.path.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -91,7 +92,7 @@ class Saving:
                 f"nothing of it was left; earlier ones are whole: make room there and save again"
             ) from err
         entry = {
-            "path": str(info.path),
+            "path": session.whereabouts.told(info.path),
             "step": info.step,
             **place,
             "sha256": info.sha256,
@@ -122,12 +123,11 @@ class Saving:
         if self._is_bounded and not self._is_small():
             return
         self._autosaved_t = session.t
-        path = Path(self.save_now("auto")["path"])
-        self._autosaves.append(path)
+        self._autosaves.append(self.path_of(self.save_now("auto")))
         while len(self._autosaves) > KEPT_AUTOSAVES:
             old = self._autosaves.pop(0)
             old.unlink(missing_ok=True)
-            session.checkpoints[:] = [e for e in session.checkpoints if e["path"] != str(old)]
+            session.checkpoints[:] = [e for e in session.checkpoints if self.path_of(e) != old]
 
     def _is_small(self) -> bool:
         """Whether a checkpoint takes little of the disk; tried again when it is time once more."""
@@ -183,5 +183,19 @@ class Saving:
             for each in self.session.checkpoints
             if "sha256" in each
             and each["round"] == self.session.round
-            and Path(each["path"]).is_file()
+            and self.path_of(each).is_file()
         ]
+
+    def path_of(self, entry: dict[str, Any]) -> Path:
+        """Return where the file of such an entry is."""
+        return self.session.whereabouts.found(entry["path"])
+
+    def find(self, asked: str | None) -> Path:
+        """Find the file that a request names; see `checkpoints.find`. The newest by default."""
+        if asked is not None:
+            with suppress(OSError, RuntimeError, ValueError):  # no path: the search says so
+                # As the record calls it, after the program has changed its directory.
+                told = self.session.whereabouts.found(asked)
+                if told.is_file() and not Path(asked).exists():
+                    return told
+        return checkpoints.find(asked or self.folder, [self.folder])
